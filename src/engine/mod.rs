@@ -1,0 +1,12 @@
+//! Libraries that execute programs, behind one trait and one interpreter.
+//!
+//! An engine maps each operator to what users of that engine really call, says which
+//! operators it supports in which dtypes, and answers where a tensor lives by asking the
+//! tensor. The interpreter is the same for all, so whatever differs between two recordings
+//! was done by an engine. Nothing here knows a tolerance.
+
+pub mod interpreter;
+
+mod api;
+
+pub use api::{BackwardRequest, Call, Engine, EngineError, EngineInfo, Leaf, Support, Unsupported};

@@ -1,0 +1,17 @@
+//! Cross-backend numerical parity checker.
+//!
+//! One safetensors checkpoint, the identical seeded forward and backward pass on several
+//! engines and devices, one difference table. Modules stand in the order of the flow; each
+//! may use those above it, none those below:
+//!
+//! checkpoint, architecture, batch → program → precision → engine → recording →
+//! compare ← tolerance → verdict → report.
+
+pub mod numerics;
+pub mod tensor;
+
+pub mod program;
+
+pub mod trace;
+
+pub mod engine;

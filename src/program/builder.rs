@@ -1,0 +1,226 @@
+//! Building a program node by node, with module paths.
+
+use super::graph::describe;
+use super::{
+    Capture, InferError, InputKind, Node, Op, Outputs, Program, ProgramError, ProgramInput, Value, ValueId,
+    infer,
+};
+use crate::numerics::DType;
+
+/// A program could not be built.
+pub type BuildError = ProgramError;
+
+/// Makes a [`Program`]: inputs first or in between, nodes in execution order.
+///
+/// Methods that add a node return its (first) result. The first error is kept and
+/// returned by [`Builder::finish`]; until then the methods that follow an error do nothing
+/// useful but do not panic, so that an architecture reads as straight code.
+#[derive(Debug)]
+pub struct Builder {
+    program: Program,
+    path: Vec<String>,
+    error: Option<InferError>,
+}
+
+impl Builder {
+    /// An empty program of architecture family `name`.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        let program = Program {
+            name: name.to_owned(),
+            values: Vec::new(),
+            inputs: Vec::new(),
+            nodes: Vec::new(),
+            captures: Vec::new(),
+            outputs: Outputs::default(),
+        };
+        Self { program, path: Vec::new(), error: None }
+    }
+
+    /// A trained weight under its checkpoint key, nominally `F32`.
+    pub fn parameter(&mut self, key: &str, shape: &[usize]) -> ValueId {
+        self.input(key, InputKind::Parameter, shape, DType::F32, |_| {})
+    }
+
+    /// A trained weight that is stored under `key` or under one of `aliases` (tied).
+    pub fn tied_parameter(&mut self, key: &str, aliases: &[&str], shape: &[usize]) -> ValueId {
+        self.input(key, InputKind::Parameter, shape, DType::F32, |input| {
+            input.aliases = aliases.iter().map(|a| (*a).to_owned()).collect();
+        })
+    }
+
+    /// State from the checkpoint that is not trained, nominally `F32`.
+    pub fn buffer(&mut self, key: &str, shape: &[usize]) -> ValueId {
+        self.input(key, InputKind::Buffer, shape, DType::F32, |_| {})
+    }
+
+    /// Floating-point data of the batch.
+    pub fn batch_input(&mut self, name: &str, shape: &[usize]) -> ValueId {
+        self.input(name, InputKind::Batch, shape, DType::F32, |_| {})
+    }
+
+    /// Integer data of the batch, each value in `0..below`.
+    pub fn batch_indices(&mut self, name: &str, shape: &[usize], below: usize) -> ValueId {
+        self.input(name, InputKind::Batch, shape, DType::I64, |input| input.below = Some(below))
+    }
+
+    /// Labels of the batch, each in `0..below`.
+    pub fn labels(&mut self, name: &str, shape: &[usize], below: usize) -> ValueId {
+        self.program.outputs.labels = Some(name.to_owned());
+        self.input(name, InputKind::Label, shape, DType::I64, |input| input.below = Some(below))
+    }
+
+    /// `x` with a fraction `p` of its elements dropped by a mask that the batch provides.
+    /// Without dropout (`p == 0`) this is `x` itself.
+    pub fn dropout(&mut self, x: ValueId, p: f64) -> ValueId {
+        if p == 0.0 {
+            return x;
+        }
+        let name = format!("dropout_mask.{}", self.program.inputs_of(InputKind::Mask).count());
+        let shape = self.shape(x).to_vec();
+        let mask =
+            self.input(&name, InputKind::Mask, &shape, DType::U8, |input| input.drop_probability = Some(p));
+        self.apply(Op::Dropout { p }, &[x, mask])
+    }
+
+    /// A program input with every field under the caller's control.
+    pub fn input(
+        &mut self,
+        name: &str,
+        kind: InputKind,
+        shape: &[usize],
+        dtype: DType,
+        adjust: impl FnOnce(&mut ProgramInput),
+    ) -> ValueId {
+        let value = self.new_value(Value { shape: shape.to_vec(), dtype });
+        let mut input = ProgramInput {
+            name: name.to_owned(),
+            kind,
+            value,
+            aliases: Vec::new(),
+            below: None,
+            drop_probability: None,
+        };
+        adjust(&mut input);
+        self.program.inputs.push(input);
+        value
+    }
+
+    /// Builds what `body` builds inside the module `name`; its result is captured as the
+    /// module's output under the full path.
+    pub fn module(&mut self, name: &str, body: impl FnOnce(&mut Self) -> ValueId) -> ValueId {
+        let value = self.scope(name, body);
+        self.path.push(name.to_owned());
+        let name = self.path.join(".");
+        self.path.pop();
+        self.program.captures.push(Capture { name, value });
+        value
+    }
+
+    /// Like [`Builder::module`] without capturing a result.
+    pub fn scope<R>(&mut self, name: &str, body: impl FnOnce(&mut Self) -> R) -> R {
+        self.path.push(name.to_owned());
+        let result = body(self);
+        self.path.pop();
+        result
+    }
+
+    /// Adds a node with one result.
+    pub fn apply(&mut self, op: Op, inputs: &[ValueId]) -> ValueId {
+        self.apply_all(op, inputs)[0]
+    }
+
+    /// Adds a node; all its results.
+    pub fn apply_all(&mut self, op: Op, inputs: &[ValueId]) -> Vec<ValueId> {
+        let path = self.path.join(".");
+        let types: Vec<&Value> = inputs.iter().map(|id| self.program.value(*id)).collect();
+        let inferred = match infer(&op, &types) {
+            Ok(values) if !values.is_empty() => values,
+            other => {
+                if let Err(error) = other {
+                    let name = describe(self.program.nodes.len(), &op, &path);
+                    self.error.get_or_insert(error.at(name));
+                }
+                vec![Value {
+                    shape: types.first().map(|v| v.shape.clone()).unwrap_or_default(),
+                    dtype: DType::F32,
+                }]
+            }
+        };
+        let outputs: Vec<ValueId> = inferred.into_iter().map(|value| self.new_value(value)).collect();
+        self.program.nodes.push(Node {
+            op,
+            inputs: inputs.to_vec(),
+            outputs: outputs.clone(),
+            path,
+            source: None,
+        });
+        outputs
+    }
+
+    /// Shape of a value.
+    #[must_use]
+    pub fn shape(&self, id: ValueId) -> &[usize] {
+        &self.program.value(id).shape
+    }
+
+    /// Declares the scalar that is differentiated.
+    pub const fn set_loss(&mut self, value: ValueId) {
+        self.program.outputs.loss = Some(value);
+    }
+
+    /// Declares the class scores.
+    pub const fn set_logits(&mut self, value: ValueId) {
+        self.program.outputs.logits = Some(value);
+    }
+
+    /// Declares `value` as the updated state of buffer `key`.
+    pub fn update_buffer(&mut self, key: &str, value: ValueId) {
+        self.program.outputs.buffers.push(Capture { name: key.to_owned(), value });
+    }
+
+    /// The finished, validated program.
+    ///
+    /// # Errors
+    /// The first node that does not type-check, or another violation of
+    /// [`Program::validate`].
+    pub fn finish(self) -> Result<Program, BuildError> {
+        if let Some(error) = self.error {
+            return Err(error.into());
+        }
+        self.program.validate()?;
+        Ok(self.program)
+    }
+
+    fn new_value(&mut self, value: Value) -> ValueId {
+        let id = ValueId(u32::try_from(self.program.values.len()).unwrap_or(u32::MAX));
+        self.program.values.push(value);
+        id
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_names_the_node_and_its_module() {
+        let mut b = Builder::new("test");
+        let x = b.batch_input("x", &[2, 3]);
+        let w = b.parameter("w", &[4, 5]);
+        b.module("head", |b| b.apply(Op::Linear {}, &[x, w]));
+        let message = b.finish().unwrap_err().to_string();
+        assert_eq!(message, "node #0 linear (head): input [2, 3] does not fit weight [4, 5] ([out, in])");
+    }
+
+    #[test]
+    fn module_paths_nest() {
+        let mut b = Builder::new("test");
+        let x = b.batch_input("x", &[2, 3]);
+        b.module("a", |b| b.module("b", |b| b.apply(Op::Relu {}, &[x])));
+        let program = b.finish().unwrap();
+        assert_eq!(program.nodes[0].path, "a.b");
+        let names: Vec<_> = program.captures.iter().map(|c| c.name.as_str()).collect();
+        assert_eq!(names, ["a.b", "a"]);
+    }
+}

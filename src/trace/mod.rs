@@ -1,0 +1,5 @@
+//! Operator events: what ran where. One model for all engines.
+
+mod event;
+
+pub use event::{OperatorEvent, Phase, TensorMeta};
