@@ -15,3 +15,7 @@ pub mod program;
 pub mod trace;
 
 pub mod engine;
+
+pub mod verdict;
+
+pub mod report;
