@@ -2,6 +2,7 @@
 
 mod cases;
 mod declared;
+mod defects;
 mod engine;
 mod gradients;
 mod harness;
