@@ -15,3 +15,5 @@ pub mod program;
 pub mod trace;
 
 pub mod engine;
+
+pub mod environment;
