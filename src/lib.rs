@@ -17,3 +17,5 @@ pub mod trace;
 pub mod engine;
 
 pub mod environment;
+
+pub mod recording;
