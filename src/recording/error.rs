@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::numerics::DType;
+use crate::tensor::safetensors::FileError;
 
 /// A recording could not be written or read. Every message ends in what to do.
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +24,9 @@ pub enum RecordingError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// The tensor file cannot be opened or has no sound header.
+    #[error("the recorded tensors cannot be used: {0}; or make the recording again")]
+    File(#[from] FileError),
     /// Writing failed.
     #[error("cannot write `{path}`: {source}; {}", remedy(source))]
     Write {

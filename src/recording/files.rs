@@ -1,18 +1,17 @@
-//! `tensors.safetensors`, written tensor by tensor and read back.
+//! `tensors.safetensors`, written tensor by tensor.
 //!
 //! The format's header comes first and names every tensor, but a recording does not know
 //! all of them before it is complete. So room for the header is reserved and filled in at
 //! the end; the format allows trailing blanks in the header. If the room was too small the
-//! data are moved once.
+//! data are moved once. (`tensor::safetensors::Writer` wants every tensor announced first.)
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
-use super::RecordingError;
 use crate::numerics::DType;
-use crate::tensor::{Bytes, HostTensor};
+use crate::tensor::HostTensor;
 
 /// Room for the header of a small recording, in bytes; a multiple of 8.
 const RESERVED: usize = 16 << 10;
@@ -94,22 +93,6 @@ fn move_data(file: &mut File, from: usize, to: usize, length: u64) -> io::Result
     Ok(())
 }
 
-/// All tensors of a file by name.
-pub(super) fn read(path: &Path) -> Result<BTreeMap<String, HostTensor>, RecordingError> {
-    let bytes =
-        std::fs::read(path).map_err(|source| RecordingError::Read { path: path.to_owned(), source })?;
-    let malformed = |reason: String| RecordingError::Malformed { path: path.to_owned(), reason };
-    let file = safetensors::SafeTensors::deserialize(&bytes).map_err(|e| malformed(e.to_string()))?;
-    let mut tensors = BTreeMap::new();
-    for (name, view) in file.iter() {
-        let dtype: DType = format!("{:?}", view.dtype()).parse().map_err(|e| malformed(format!("{e}")))?;
-        let tensor = HostTensor::new(dtype, view.shape().to_vec(), Bytes::Owned(view.data().into()))
-            .map_err(|e| malformed(e.to_string()))?;
-        tensors.insert(name.to_owned(), tensor);
-    }
-    Ok(tensors)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,7 +113,7 @@ mod tests {
     fn other_readers_of_the_format_read_what_is_written() {
         for count in [0, 1, 3, 1000] {
             let bytes = write(count);
-            let file = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+            let file = ::safetensors::SafeTensors::deserialize(&bytes).unwrap();
             assert_eq!(file.len(), count);
             for i in 0..count {
                 let view = file.tensor(&format!("activation/layer.{i}")).unwrap();

@@ -10,6 +10,7 @@ use super::checksum::crc32;
 use super::writer::{MANIFEST, TENSORS, TRACE};
 use super::{Manifest, Quantity, RecordingError, SCHEMA_VERSION, seal};
 use crate::tensor::HostTensor;
+use crate::tensor::safetensors::SafetensorsFile;
 use crate::trace::OperatorEvent;
 
 /// A recording on disk. Tensors stay there until they are asked for.
@@ -185,11 +186,10 @@ pub(super) fn check_values(manifest: &Manifest, path: &Path) -> Result<(), Recor
 
 /// The tensors of the file, checked against the manifest.
 fn read_tensors(path: &Path, manifest: &Manifest) -> Result<BTreeMap<String, HostTensor>, RecordingError> {
-    let mut found = super::files::read(path)?;
+    let file = SafetensorsFile::open(path)?;
     let mut tensors = BTreeMap::new();
     for (name, record) in &manifest.tensors {
-        let tensor = found.remove(name);
-        match tensor {
+        match file.tensor(name) {
             Some(t) if t.dtype() == record.dtype && t.shape() == record.shape => {
                 tensors.insert(name.clone(), t);
             }
@@ -205,11 +205,11 @@ fn read_tensors(path: &Path, manifest: &Manifest) -> Result<BTreeMap<String, Hos
             }
         }
     }
-    match found.into_keys().next() {
+    match file.entries().iter().find(|entry| !tensors.contains_key(&entry.name)) {
         None => Ok(tensors),
-        Some(name) => Err(RecordingError::Malformed {
+        Some(entry) => Err(RecordingError::Malformed {
             path: path.to_owned(),
-            reason: format!("`recording.json` does not list its tensor `{name}`"),
+            reason: format!("`recording.json` does not list its tensor `{}`", entry.name),
         }),
     }
 }
