@@ -9,5 +9,7 @@ pub mod interpreter;
 pub mod reference;
 
 mod api;
+mod device;
 
 pub use api::{BackwardRequest, Call, Engine, EngineError, EngineInfo, Leaf, Support, Unsupported};
+pub use device::{DeviceKind, DeviceSpec, UnknownDevice};
