@@ -7,6 +7,7 @@
 
 pub mod candle;
 pub mod interpreter;
+pub mod reference;
 
 mod api;
 mod device;
