@@ -6,6 +6,7 @@
 //! was done by an engine. Nothing here knows a tolerance.
 
 pub mod interpreter;
+pub mod reference;
 
 mod api;
 mod device;
