@@ -12,6 +12,8 @@ pub mod tensor;
 
 pub mod program;
 
+pub mod checkpoint;
+
 pub mod trace;
 
 pub mod engine;
