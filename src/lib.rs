@@ -14,6 +14,8 @@ pub mod program;
 
 pub mod checkpoint;
 
+pub mod architecture;
+
 pub mod trace;
 
 pub mod engine;
