@@ -16,6 +16,8 @@ pub mod checkpoint;
 
 pub mod architecture;
 
+pub mod batch;
+
 pub mod trace;
 
 pub mod engine;
