@@ -18,6 +18,8 @@ pub mod architecture;
 
 pub mod batch;
 
+pub mod precision;
+
 pub mod trace;
 
 pub mod engine;
