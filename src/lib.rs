@@ -23,3 +23,10 @@ pub mod precision;
 pub mod trace;
 
 pub mod engine;
+
+pub mod environment;
+pub mod recording;
+
+pub mod verdict;
+
+pub mod report;

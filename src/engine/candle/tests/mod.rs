@@ -1,0 +1,7 @@
+//! The adapter on the CPU: what it declares, what it computes, what candle gets wrong.
+
+mod cases;
+mod declared;
+mod engine;
+mod gradients;
+mod harness;
