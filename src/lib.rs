@@ -12,8 +12,23 @@ pub mod tensor;
 
 pub mod program;
 
+pub mod checkpoint;
+
+pub mod architecture;
+
+pub mod batch;
+
+pub mod precision;
+
 pub mod trace;
 
 pub mod engine;
 
+pub mod environment;
+pub mod recording;
+
 pub mod compare;
+
+pub mod verdict;
+
+pub mod report;

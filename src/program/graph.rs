@@ -1,6 +1,6 @@
 //! [`Program`]: inputs, nodes, outputs.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
@@ -41,7 +41,7 @@ pub enum InputKind {
     Batch,
     /// Labels of the batch.
     Label,
-    /// Dropout mask, drawn on the host.
+    /// Mask made on the host: of dropout (drawn), or causal (without a drop probability).
     Mask,
 }
 
@@ -60,7 +60,8 @@ pub struct ProgramInput {
     /// For integer inputs: exclusive upper bound of legal values (vocabulary, classes).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub below: Option<usize>,
-    /// For masks: probability that an element is dropped (0).
+    /// For masks of dropout: probability that an element is dropped (0). A mask without it is
+    /// causal: 1 where the last index is greater than the one before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drop_probability: Option<f64>,
 }
@@ -120,6 +121,10 @@ pub struct Program {
     pub captures: Vec<Capture>,
     /// Loss, logits, updated buffers.
     pub outputs: Outputs,
+    /// Checkpoint keys that this family's files may hold without being used, such as mask
+    /// buffers; `*` stands for any text. What matches is noted, not refused.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unused_keys: Vec<String>,
 }
 
 /// A program is not well formed.
@@ -207,11 +212,11 @@ impl Program {
                 Ok(())
             }
         };
-        let mut names = BTreeMap::new();
+        let mut names = BTreeSet::new();
         for input in &self.inputs {
             define(input.value, &|| format!("input `{}`", input.name))?;
             for name in std::iter::once(&input.name).chain(&input.aliases) {
-                if names.insert(name.as_str(), ()).is_some() {
+                if !names.insert(name.as_str()) {
                     return Err(ProgramError::DuplicateName(name.clone()));
                 }
             }
@@ -238,7 +243,7 @@ impl Program {
                 return Err(ProgramError::Mistyped { node: name(), recorded, inferred });
             }
         }
-        let mut captured = BTreeMap::new();
+        let mut captured = BTreeSet::new();
         for capture in self.captures.iter().chain(&self.outputs.buffers) {
             if !known.get(capture.value.index()).copied().unwrap_or(false) {
                 let user = format!("capture `{}`", capture.name);
@@ -246,7 +251,7 @@ impl Program {
             }
         }
         for capture in &self.captures {
-            if captured.insert(capture.name.as_str(), ()).is_some() {
+            if !captured.insert(capture.name.as_str()) {
                 return Err(ProgramError::DuplicateName(capture.name.clone()));
             }
         }
