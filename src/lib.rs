@@ -29,6 +29,8 @@ pub mod recording;
 
 pub mod compare;
 
+pub mod tolerance;
+
 pub mod verdict;
 
 pub mod report;
