@@ -116,7 +116,7 @@ pub(super) struct Swept {
     pub flagged: bool,
 }
 
-/// Counts e < 0, sorts relative errors into slots, and says whether any element exceeds a
+/// Counts e < 0 (−0 among them), sorts relative errors into slots, and says whether any element exceeds a
 /// threshold.
 ///
 /// Wants finite values whose magnitudes are 0 or at least 2^-900: then e is normal or 0.
@@ -131,27 +131,30 @@ pub(super) fn sweep(
     slots: &mut [u8],
 ) -> Swept {
     const HIGHEST: i16 = LOWEST_SLOT + 255;
-    let (mut negative, mut flags) = (0u64, 0u64);
+    let (mut negative, mut below) = (0u64, 0u64);
     for ((c, r), slot) in candidate.iter().zip(reference).zip(slots) {
         let e = c - r;
         let (error, magnitude) = (e.abs(), r.abs());
-        negative += u64::from(e < 0.0);
-        flags |= u64::from(exceeds(error, magnitude, ulp, limit));
+        negative += e.to_bits() >> 63;
+        // Patterns of floats that are not negative order as the floats do: the difference
+        // is negative where the error exceeds its limit.
+        below |= limit_at(magnitude, ulp, limit).to_bits().wrapping_sub(error.to_bits());
         // floor(log2(|e| / |r|)) without dividing: see `histogram::log2_ratio`. Twelve bits
         // are left, the sign is the highest of them.
         let difference = error.to_bits().wrapping_sub(magnitude.to_bits()) >> 52;
         let exponent = ((difference as u16) << 4).cast_signed() >> 4;
         *slot = (exponent.clamp(LOWEST_SLOT, HIGHEST) - LOWEST_SLOT).cast_unsigned() as u8;
     }
-    Swept { negative, flagged: flags != 0 }
+    Swept { negative, flagged: below >> 63 != 0 }
 }
 
+/// What an error has to exceed at a reference of this magnitude.
 #[inline(always)]
-fn exceeds(error: f64, magnitude: f64, ulp: UlpScale, limit: Thresholds) -> bool {
+fn limit_at(magnitude: f64, ulp: UlpScale, limit: Thresholds) -> f64 {
     let lower = |a: f64, b: f64| if a < b { a } else { b };
     // ∞·0 is NaN and then not the lower one.
     let by_size = lower(limit.relative * magnitude, limit.ulp * ulp.power(magnitude));
-    error > lower(by_size, limit.absolute)
+    lower(by_size, limit.absolute)
 }
 
 /// Calls `visit` with the index of every element that exceeds the thresholds, in order;
@@ -168,11 +171,11 @@ pub(super) fn revisit(
     for (at, (c, r)) in chunks.enumerate() {
         let mut any = false;
         for i in 0..LANES {
-            any |= exceeds((c[i] - r[i]).abs(), r[i].abs(), ulp, limit);
+            any |= (c[i] - r[i]).abs() > limit_at(r[i].abs(), ulp, limit);
         }
         if any {
             for i in 0..LANES {
-                if exceeds((c[i] - r[i]).abs(), r[i].abs(), ulp, limit) {
+                if (c[i] - r[i]).abs() > limit_at(r[i].abs(), ulp, limit) {
                     limit = visit(at * LANES + i);
                 }
             }
@@ -186,35 +189,40 @@ pub(super) fn revisit(
 /// are compared at a time, which is several times faster than incrementing one by one.
 #[inline(always)]
 pub(super) fn tally(slots: &[u8], counts: &mut [u64; SLOTS]) {
-    const ROW: usize = 64;
     let rows = slots.as_chunks::<ROW>().0;
-    let (mut zeros, mut lowest, mut highest) = (0u64, u8::MAX, 0u8);
+    let (mut lowest, mut highest) = (u8::MAX, 0u8);
     for slot in slots {
-        zeros += u64::from(*slot == 0);
         // Slot 0 wraps to the top: equal pairs are common, and far from all others.
         let above_zero = slot.wrapping_sub(1);
         lowest = if above_zero < lowest { above_zero } else { lowest };
         highest = if *slot > highest { *slot } else { highest };
     }
-    counts[0] += zeros;
-    if highest == 0 {
-        return;
-    }
-    if highest - lowest > 64 || rows.len() > usize::from(u8::MAX) {
-        for slot in slots.iter().filter(|slot| **slot != 0) {
+    if highest > 0 && highest - lowest > 64 || rows.len() > usize::from(u8::MAX) {
+        for slot in slots {
             counts[usize::from(*slot)] += 1;
         }
         return;
     }
-    for wanted in lowest + 1..=highest {
-        let mut lanes = [0u8; ROW];
-        for row in rows {
-            for i in 0..ROW {
-                lanes[i] += u8::from(row[i] == wanted);
-            }
+    counts[0] += count(rows, 0);
+    if highest > 0 {
+        for wanted in lowest + 1..=highest {
+            counts[usize::from(wanted)] += count(rows, wanted);
         }
-        counts[usize::from(wanted)] += lanes.iter().map(|n| u64::from(*n)).sum::<u64>();
     }
+}
+
+const ROW: usize = 64;
+
+/// How often a slot occurs; at most 255 rows.
+#[inline(always)]
+fn count(rows: &[[u8; ROW]], wanted: u8) -> u64 {
+    let mut lanes = [0u8; ROW];
+    for row in rows {
+        for i in 0..ROW {
+            lanes[i] += u8::from(row[i] == wanted);
+        }
+    }
+    lanes.iter().map(|n| u64::from(*n)).sum()
 }
 
 /// Zeros, and magnitudes below `limit` (zeros included).
@@ -228,8 +236,13 @@ pub(super) fn count_small(values: &[f64], limit: f64) -> (u64, u64) {
     (zeros, small)
 }
 
-/// Pairs whose reference is zero and whose candidate is not.
+/// Pairs whose reference is zero and whose candidate is not; pairs with e = −0.
 #[inline(always)]
-pub(super) fn count_at_zero(candidate: &[f64], reference: &[f64]) -> u64 {
-    candidate.iter().zip(reference).map(|(c, r)| u64::from((*r == 0.0) & (*c != 0.0))).sum()
+pub(super) fn count_at_zero(candidate: &[f64], reference: &[f64]) -> (u64, u64) {
+    let (mut at_zero, mut negative_zero) = (0u64, 0u64);
+    for (c, r) in candidate.iter().zip(reference) {
+        at_zero += u64::from((*r == 0.0) & (*c != 0.0));
+        negative_zero += u64::from((c - r).to_bits() == 1 << 63);
+    }
+    (at_zero, negative_zero)
 }
