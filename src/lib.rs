@@ -10,6 +10,7 @@
 pub mod numerics;
 pub mod tensor;
 
+pub mod conformance;
 pub mod program;
 
 pub mod checkpoint;
