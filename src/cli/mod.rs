@@ -4,11 +4,15 @@
 mod args;
 mod check;
 mod failure;
+mod outcome;
+mod output;
 mod policy;
 mod program;
 mod progress;
+mod rules;
 mod summarise;
 mod synth;
+mod targets;
 
 use std::process::ExitCode;
 
@@ -26,7 +30,7 @@ pub fn main() -> ExitCode {
         Command::Policy(PolicyCommand::Show(args)) => policy::show(args),
         Command::Synth(args) => synth::run(args),
         Command::Program(args) => program::run(args),
-        Command::Target { plan } => return crate::run::target_main(plan),
+        Command::Target { plan } => Ok(crate::run::serve(plan, &mut std::io::stdout())),
     };
     match outcome {
         Ok(code) => ExitCode::from(code),
