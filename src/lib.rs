@@ -12,6 +12,14 @@ pub mod tensor;
 
 pub mod program;
 
+pub mod checkpoint;
+
+pub mod architecture;
+
+pub mod batch;
+
+pub mod precision;
+
 pub mod trace;
 
 pub mod engine;
