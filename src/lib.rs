@@ -25,5 +25,8 @@ pub mod trace;
 pub mod engine;
 
 pub mod environment;
-
 pub mod recording;
+
+pub mod verdict;
+
+pub mod report;

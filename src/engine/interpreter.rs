@@ -13,6 +13,7 @@ use crate::tensor::HostTensor;
 use crate::trace::{OperatorEvent, Phase, TensorMeta};
 
 /// What a pass is asked to do.
+#[expect(clippy::struct_excessive_bools, reason = "independent switches, named at each use")]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PassOptions {
     /// Keep module outputs.

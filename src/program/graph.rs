@@ -1,6 +1,6 @@
 //! [`Program`]: inputs, nodes, outputs.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
@@ -212,11 +212,11 @@ impl Program {
                 Ok(())
             }
         };
-        let mut names = BTreeMap::new();
+        let mut names = BTreeSet::new();
         for input in &self.inputs {
             define(input.value, &|| format!("input `{}`", input.name))?;
             for name in std::iter::once(&input.name).chain(&input.aliases) {
-                if names.insert(name.as_str(), ()).is_some() {
+                if !names.insert(name.as_str()) {
                     return Err(ProgramError::DuplicateName(name.clone()));
                 }
             }
@@ -243,7 +243,7 @@ impl Program {
                 return Err(ProgramError::Mistyped { node: name(), recorded, inferred });
             }
         }
-        let mut captured = BTreeMap::new();
+        let mut captured = BTreeSet::new();
         for capture in self.captures.iter().chain(&self.outputs.buffers) {
             if !known.get(capture.value.index()).copied().unwrap_or(false) {
                 let user = format!("capture `{}`", capture.name);
@@ -251,7 +251,7 @@ impl Program {
             }
         }
         for capture in &self.captures {
-            if captured.insert(capture.name.as_str(), ()).is_some() {
+            if !captured.insert(capture.name.as_str()) {
                 return Err(ProgramError::DuplicateName(capture.name.clone()));
             }
         }

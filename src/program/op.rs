@@ -33,6 +33,7 @@ pub enum LossReduction {
 macro_rules! operators {
     ($( $(#[$meta:meta])* $variant:ident $name:literal { $( $(#[$fmeta:meta])* $field:ident : $ty:ty ),* $(,)? } )*) => {
         /// One operator with its attributes.
+        #[expect(missing_docs, reason = "fields are `ATen`'s arguments under their own names")]
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
         #[serde(tag = "op")]
         pub enum Op {

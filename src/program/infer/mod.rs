@@ -12,6 +12,8 @@ mod pointwise;
 mod reduce;
 mod shape;
 
+pub(crate) use shape::slice_bounds;
+
 use super::{Op, Value};
 use crate::numerics::DType;
 
@@ -136,6 +138,7 @@ fn dispatch(op: &Op, x: &[&Value]) -> Reason<Vec<Value>> {
 }
 
 /// One result.
+#[expect(clippy::unnecessary_wraps, reason = "every family ends in it, as its answer")]
 fn one(shape: Vec<usize>, dtype: DType) -> Reason<Vec<Value>> {
     Ok(vec![Value { shape, dtype }])
 }

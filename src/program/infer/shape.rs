@@ -131,7 +131,7 @@ fn reshape(from: &[usize], wanted: &[isize]) -> Reason<Vec<usize>> {
         }
     }
     match open {
-        Some(i) if known > 0 && count % known == 0 => shape[i] = count / known,
+        Some(i) if known > 0 && count.is_multiple_of(known) => shape[i] = count / known,
         None if known == count => {}
         _ => return Err(error()),
     }

@@ -1,0 +1,17 @@
+//! From deviations, bands, floors and states to verdicts.
+//!
+//! A quantity is judged by the ratio of its deviation to the noise that rounding alone
+//! would cause there. Everything that keeps a comparison from being one (missing, skipped,
+//! severed, void) is a verdict of its own and never counts as agreement.
+
+mod conclusion;
+mod finding;
+mod judge;
+mod table;
+
+pub use conclusion::{Conclusion, conclude, exit};
+pub use finding::{AppliedBand, Cause, Counts, Finding, Verdict, WorstElement, finding_id};
+pub use judge::{Deviation, Judgement, NoiseFloor, judge};
+pub use table::{
+    DifferenceTable, PolicySummary, SubjectSummary, TABLE_SCHEMA_VERSION, TargetStatus, TargetSummary,
+};
