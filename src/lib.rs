@@ -26,6 +26,7 @@ pub mod engine;
 
 pub mod environment;
 pub mod recording;
+pub mod run;
 
 pub mod verdict;
 
