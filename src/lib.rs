@@ -25,6 +25,7 @@ pub mod conformance;
 
 pub mod environment;
 pub mod recording;
+pub mod run;
 
 pub mod compare;
 
