@@ -28,7 +28,10 @@ pub mod recording;
 pub mod run;
 
 pub mod compare;
+pub mod tolerance;
 
 pub mod verdict;
 
 pub mod report;
+
+pub mod cli;

@@ -31,8 +31,6 @@ pub enum Command {
     /// Show the bands that apply to a model, and which line of which policy set each.
     #[command(subcommand)]
     Policy(PolicyCommand),
-    /// Make a model directory with random, well-conditioned weights.
-    Synth(SynthArgs),
     /// Write the program (the operator graph) of a model as JSON.
     Program(ProgramArgs),
     /// Run one planned target in this process (started by `check`, not by people).

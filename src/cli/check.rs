@@ -24,7 +24,7 @@ pub fn run(args: &CheckArgs) -> Result<u8, Failure> {
     let plants = plants(&args.plant, &targets)?;
     let spec = subject(args);
     output::prepare(&args.out)?;
-    let _lock = Lock::take(&args.out.join(RECORDINGS)).map_err(request)?;
+    let _lock = Lock::acquire(&args.out.join("check")).map_err(request)?;
     let prepared = Prepared::load(&spec).map_err(request)?;
     let plans = plans(&spec, &targets, &plants, &policy, &args.out.join(RECORDINGS));
     let mut how = Supervision::by_this_program().map_err(request)?;
@@ -39,7 +39,8 @@ pub fn run(args: &CheckArgs) -> Result<u8, Failure> {
     let outcomes = supervise(&plans, &prepared, &how, &mut |target, event| line.event(target, event));
     line.finish();
     let outcomes = outcomes.map_err(request)?;
-    let context = Context { prepared: &prepared, policy: &policy, args, command: output::command_line(args, &targets) };
+    let context =
+        Context { prepared: &prepared, policy: &policy, args, command: output::command_line(args, &targets) };
     let table = outcome::table(&context, &outcomes)?;
     output::write(&args.out, &table)?;
     print(args, &table);
@@ -76,8 +77,9 @@ fn plants(texts: &[String], targets: &[Target]) -> Result<Vec<(Target, Plant)>, 
         .iter()
         .map(|text| {
             let wrong = |reason: String| Failure::Request(format!("--plant {text}: {reason}"));
-            let (fault, target) =
-                text.split_once('@').ok_or_else(|| wrong("write KIND[:PARAMETER][:PLACE]@TARGET".to_owned()))?;
+            let (fault, target) = text
+                .split_once('@')
+                .ok_or_else(|| wrong("write KIND[:PARAMETER][:PLACE]@TARGET".to_owned()))?;
             let target: Target = target.parse().map_err(request)?;
             if !targets.contains(&target) {
                 return Err(wrong(format!("{target} is not one of the targets; add --target {target}")));
@@ -118,7 +120,9 @@ fn plans(
 #[expect(clippy::print_stdout, reason = "the output of the subcommand")]
 fn print(args: &CheckArgs, table: &DifferenceTable) {
     let text = match args.format {
-        Format::Terminal => crate::report::terminal(table, &output::terminal_options(args.colour, args.all_rows)),
+        Format::Terminal => {
+            crate::report::terminal(table, &output::terminal_options(args.colour, args.all_rows))
+        }
         Format::Json => crate::report::json(table),
         Format::Markdown => crate::report::markdown(table),
     };

@@ -11,7 +11,6 @@ mod program;
 mod progress;
 mod rules;
 mod summarise;
-mod synth;
 mod targets;
 
 use std::process::ExitCode;
@@ -19,7 +18,6 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use args::{Cli, Command, PolicyCommand};
-use failure::Failure;
 
 /// Parses the command line, does what it says and maps the outcome to an exit code.
 #[must_use]
@@ -28,7 +26,6 @@ pub fn main() -> ExitCode {
     let outcome = match &cli.command {
         Command::Check(args) => check::run(args),
         Command::Policy(PolicyCommand::Show(args)) => policy::show(args),
-        Command::Synth(args) => synth::run(args),
         Command::Program(args) => program::run(args),
         Command::Target { plan } => Ok(crate::run::serve(plan, &mut std::io::stdout())),
     };

@@ -8,8 +8,8 @@ use crate::recording::Recording;
 use crate::run::{Outcome, Prepared};
 use crate::tolerance::Policy;
 use crate::verdict::{
-    Cause, Counts, DifferenceTable, Finding, PolicySummary, Sides, SubjectSummary, TABLE_SCHEMA_VERSION, TargetStatus,
-    TargetSummary, Verdict, assemble, conclude,
+    Cause, Counts, DifferenceTable, Finding, PolicySummary, Sides, SubjectSummary, TABLE_SCHEMA_VERSION,
+    TargetStatus, TargetSummary, Verdict, assemble, conclude,
 };
 
 /// What a table is made from, beside the outcomes.
@@ -59,7 +59,8 @@ pub fn table(context: &Context<'_>, outcomes: &[Outcome]) -> Result<DifferenceTa
 fn rows(context: &Context<'_>, outcome: &Outcome, outcomes: &[Outcome]) -> Result<Vec<Finding>, Failure> {
     let target = outcome.target();
     let name = target.to_string();
-    let about = |verdict, cause, note: String| vec![Finding::about(&name, "target", verdict, Some(cause), note)];
+    let about =
+        |verdict, cause, note: String| vec![Finding::about(&name, "target", verdict, Some(cause), note)];
     Ok(match outcome {
         Outcome::Recorded { .. } if target.is_reference() => Vec::new(),
         Outcome::Recorded { recording, .. } => match reference_of(outcome, outcomes) {
@@ -89,7 +90,11 @@ fn reference_of<'a>(outcome: &Outcome, outcomes: &'a [Outcome]) -> Option<&'a Re
     outcomes.iter().find(|o| *o.target() == reference)?.recording()
 }
 
-fn compared(context: &Context<'_>, candidate: &Recording, reference: &Recording) -> Result<Vec<Finding>, Failure> {
+fn compared(
+    context: &Context<'_>,
+    candidate: &Recording,
+    reference: &Recording,
+) -> Result<Vec<Finding>, Failure> {
     let differences = candidate.manifest().subject.differences(&reference.manifest().subject);
     if !differences.is_empty() {
         let parts: Vec<String> =
@@ -101,8 +106,7 @@ fn compared(context: &Context<'_>, candidate: &Recording, reference: &Recording)
         )));
     }
     let precision = candidate.manifest().target.precision.parse().map_err(request)?;
-    let rules =
-        PolicyRules { policy: context.policy, precision, quantities: reference.quantities().len() };
+    let rules = PolicyRules { policy: context.policy, precision, quantities: reference.quantities().len() };
     assemble(Sides { candidate, reference }, &rules).map_err(request)
 }
 

@@ -5,7 +5,7 @@ use super::check;
 use super::failure::{Failure, request};
 use super::program;
 use crate::precision::{self, Precision};
-use crate::run;
+use crate::run::{self, Captures};
 use crate::tolerance::bands_for;
 use crate::verdict::exit;
 
@@ -16,7 +16,7 @@ pub fn show(args: &PolicyShowArgs) -> Result<u8, Failure> {
     let precision: Precision = args.precision.parse().map_err(request)?;
     let base = program::load(&args.model)?;
     let precise = precision::rewrite(&base, precision).map_err(request)?;
-    let quantities = run::planned_quantities(&base, &precise);
+    let quantities = run::planned_quantities(&base, &precise, Captures::DEFAULT, true);
     let descriptions: Vec<_> = quantities.iter().map(|q| super::rules::describe(q, precision)).collect();
     let bands = bands_for(&policy, &descriptions);
     if args.json {

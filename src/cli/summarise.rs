@@ -14,7 +14,12 @@ pub fn short(hash: &str) -> String {
 }
 
 /// Summary of a target that recorded.
-pub fn ran(manifest: &Manifest, status: TargetStatus, wall_s: Option<f64>, findings: &[Finding]) -> TargetSummary {
+pub fn ran(
+    manifest: &Manifest,
+    status: TargetStatus,
+    wall_s: Option<f64>,
+    findings: &[Finding],
+) -> TargetSummary {
     let evaluation = manifest.evaluation.as_ref();
     let share = |count: usize| evaluation.map(|e| count as f64 / e.labelled.max(1) as f64);
     let equal = |check: &Check| match check {
@@ -54,7 +59,13 @@ pub fn ran(manifest: &Manifest, status: TargetStatus, wall_s: Option<f64>, findi
 }
 
 /// Summary of a target that did not record.
-pub fn did_not_run(target: &str, precision: &str, status: TargetStatus, reason: &str, findings: &[Finding]) -> TargetSummary {
+pub fn did_not_run(
+    target: &str,
+    precision: &str,
+    status: TargetStatus,
+    reason: &str,
+    findings: &[Finding],
+) -> TargetSummary {
     TargetSummary {
         target: target.to_owned(),
         engine: target.split(':').next().unwrap_or(target).to_owned(),
