@@ -20,6 +20,8 @@ pub mod batch;
 
 pub mod precision;
 
+pub mod synth;
+
 pub mod trace;
 
 pub mod engine;
