@@ -17,6 +17,8 @@ pub mod architecture;
 pub mod batch;
 pub mod precision;
 
+pub mod synth;
+
 pub mod trace;
 
 pub mod engine;
