@@ -1,6 +1,7 @@
 //! Tests of the reference itself: gradients against differences, known values, noise.
 
 mod differences;
+mod golden;
 mod noise;
 mod semantics;
 
