@@ -5,6 +5,7 @@
 //! tensor. The interpreter is the same for all, so whatever differs between two recordings
 //! was done by an engine. Nothing here knows a tolerance.
 
+pub mod candle;
 pub mod interpreter;
 pub mod reference;
 
