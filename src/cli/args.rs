@@ -31,8 +31,6 @@ pub enum Command {
     /// Show the bands that apply to a model, and which line of which policy set each.
     #[command(subcommand)]
     Policy(PolicyCommand),
-    /// Make a model directory with random, well-conditioned weights.
-    Synth(SynthArgs),
     /// Write the program (the operator graph) of a model as JSON.
     Program(ProgramArgs),
     /// Run one planned target in this process (started by `check`, not by people).
@@ -86,7 +84,7 @@ pub struct ModelArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1_048_576))]
     pub sequence: Option<u32>,
     /// Whether dropout and batch statistics are on.
-    #[arg(long, value_enum, default_value_t = Mode::Train)]
+    #[arg(long, value_enum, default_value_t = Mode::Eval)]
     pub mode: Mode,
 }
 
@@ -134,6 +132,9 @@ pub struct CheckArgs {
     /// Do not read or write the cache of reference recordings.
     #[arg(long)]
     pub no_cache: bool,
+    /// End a target that reports nothing for this many seconds (default 600).
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86400))]
+    pub silence: Option<u64>,
     /// Plant a fault: `KIND[:PARAMETER]@TARGET`. For tests of the checker itself.
     #[arg(long, hide = true, value_name = "FAULT")]
     pub plant: Vec<String>,

@@ -40,6 +40,7 @@ pub use plant::{Plant, PlantError, PlantKind};
 pub use prepare::{Prepared, Samples};
 pub use process::{Ended, Usage, own_peak_bytes, signal_name};
 pub use progress::{Message, Progress, Stage};
+pub use quantities::quantities as planned_quantities;
 pub use record::execute;
 pub use supervise::{Event, Outcome, Supervision, serve, supervise};
 pub use target::{EngineKind, Target, TargetError};

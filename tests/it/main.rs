@@ -1,1 +1,5 @@
 //! Integration tests: one binary, one module a subject.
+
+mod checkpoint;
+mod golden;
+mod synth;
