@@ -152,7 +152,8 @@ impl<E: Engine> Hook<E> for Planted<E::Tensor> {
                 PlantKind::Scale(epsilon) => {
                     steps.one(&Op::MulScalar { value: 1.0 + epsilon }, &[(first, value)])?.0
                 }
-                PlantKind::Zero => steps.one(&Op::MulScalar { value: 0.0 }, &[(first, value)])?.0,
+                // Not a multiplication by 0, for which an engine may drop the gradient.
+                PlantKind::Zero => steps.one(&Op::Sub {}, &[(first, value), (first, value)])?.0,
                 PlantKind::Transpose => steps.transpose(first, value)?,
                 _ => first.clone(),
             };
