@@ -2,4 +2,5 @@
 
 mod checkpoint;
 mod golden;
+mod hostile;
 mod synth;
