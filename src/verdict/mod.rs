@@ -6,10 +6,12 @@
 
 mod conclusion;
 mod finding;
+mod judge;
 mod table;
 
 pub use conclusion::{Conclusion, conclude, exit};
 pub use finding::{AppliedBand, Cause, Counts, Finding, Verdict, WorstElement, finding_id};
+pub use judge::{Deviation, Judgement, NoiseFloor, judge};
 pub use table::{
     DifferenceTable, PolicySummary, SubjectSummary, TABLE_SCHEMA_VERSION, TargetStatus, TargetSummary,
 };

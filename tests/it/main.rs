@@ -1,1 +1,1 @@
-
+//! Integration tests: one binary, one module a subject.

@@ -1,0 +1,202 @@
+//! The command line, as parsed. Validation that needs more than one argument is done by
+//! the subcommand.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Checks that one checkpoint computes the same everywhere.
+///
+/// Runs the identical seeded forward and backward pass on several engines and devices,
+/// compares loss, metrics, activations and every gradient with bands derived from rounding
+/// error, and prints a difference table.
+#[derive(Debug, Parser)]
+#[command(name = "parity", version, arg_required_else_help = true, after_help = EXIT_CODES)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes: 0 everything within its band; 1 a deviation; 2 a wrong request or an unreadable \
+file; 3 recordings that are not comparable; 4 nothing, or not everything that was asked for, \
+was compared.";
+
+/// Subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a model on several targets and compare them with the f64 reference.
+    Check(CheckArgs),
+    /// Show the bands that apply to a model, and which line of which policy set each.
+    #[command(subcommand)]
+    Policy(PolicyCommand),
+    /// Make a model directory with random, well-conditioned weights.
+    Synth(SynthArgs),
+    /// Write the program (the operator graph) of a model as JSON.
+    Program(ProgramArgs),
+    /// Run one planned target in this process (started by `check`, not by people).
+    #[command(name = "__target", hide = true)]
+    Target {
+        /// File with the plan.
+        plan: PathBuf,
+    },
+}
+
+/// How results are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Readable text; colour on a terminal.
+    Terminal,
+    /// The whole table as JSON.
+    Json,
+    /// Markdown for a pull-request comment.
+    Markdown,
+}
+
+/// When to use colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Colour {
+    /// On a terminal, unless `NO_COLOR` is set.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// Whether dropout and batch statistics are on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Mode {
+    /// As in training: dropout by host-drawn masks, batch statistics.
+    Train,
+    /// As in evaluation: no dropout, running statistics.
+    Eval,
+}
+
+/// What a model directory is turned into: shared by several subcommands.
+#[derive(Clone, Debug, Args)]
+pub struct ModelArgs {
+    /// Model directory: `config.json` and `model.safetensors` (or shards with their index).
+    pub model: PathBuf,
+    /// Samples in the forward and backward pass.
+    #[arg(long, default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    pub batch: u32,
+    /// Tokens a sample, for language models.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1_048_576))]
+    pub sequence: Option<u32>,
+    /// Whether dropout and batch statistics are on.
+    #[arg(long, value_enum, default_value_t = Mode::Train)]
+    pub mode: Mode,
+}
+
+/// Arguments of `parity check`.
+#[derive(Clone, Debug, Args)]
+pub struct CheckArgs {
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// Target to run: engine[:device]@precision, such as `candle:cpu@f32` or
+    /// `candle:metal@f16`. Repeat for several. Default: every engine and device that is
+    /// here, in f32.
+    #[arg(long = "target", short = 't', value_name = "TARGET")]
+    pub targets: Vec<String>,
+    /// Seed of everything that is drawn: inputs, labels, masks.
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub seed: u64,
+    /// Labelled data (safetensors with inputs and `labels`). Default: `validation.safetensors`
+    /// in the model directory; without it, inputs and labels are drawn from the seed.
+    #[arg(long, value_name = "FILE")]
+    pub data: Option<PathBuf>,
+    /// Draw inputs and labels from the seed although the model directory has labelled data.
+    #[arg(long, conflicts_with = "data")]
+    pub synthetic_data: bool,
+    /// Policy file with tolerance bands; it overlays the built-in one.
+    #[arg(long, value_name = "FILE")]
+    pub policy: Option<PathBuf>,
+    /// Directory for recordings and tables.
+    #[arg(long, default_value = "parity-out", value_name = "DIR")]
+    pub out: PathBuf,
+    /// How to print the table. All forms are also written to the output directory.
+    #[arg(long, value_enum, default_value_t = Format::Terminal)]
+    pub format: Format,
+    /// Print every row, not only the ones to read first.
+    #[arg(long)]
+    pub all_rows: bool,
+    /// When to use colour.
+    #[arg(long = "color", value_enum, default_value_t = Colour::Auto)]
+    pub colour: Colour,
+    /// A target whose device is absent is noted, not held against the check.
+    #[arg(long)]
+    pub if_available: bool,
+    /// Run every target again, although a finished recording of the same plan exists.
+    #[arg(long)]
+    pub fresh: bool,
+    /// Do not read or write the cache of reference recordings.
+    #[arg(long)]
+    pub no_cache: bool,
+    /// Plant a fault: `KIND[:PARAMETER]@TARGET`. For tests of the checker itself.
+    #[arg(long, hide = true, value_name = "FAULT")]
+    pub plant: Vec<String>,
+}
+
+/// Arguments of `parity policy`.
+#[derive(Debug, Subcommand)]
+pub enum PolicyCommand {
+    /// Print the bands that a model would get and which line set each.
+    Show(PolicyShowArgs),
+}
+
+/// Arguments of `parity policy show`.
+#[derive(Clone, Debug, Args)]
+pub struct PolicyShowArgs {
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// Precision to show the bands for.
+    #[arg(long, default_value = "f32", value_name = "NAME")]
+    pub precision: String,
+    /// Policy file with tolerance bands; it overlays the built-in one.
+    #[arg(long, value_name = "FILE")]
+    pub policy: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `parity synth`.
+#[derive(Clone, Debug, Args)]
+pub struct SynthArgs {
+    /// Architecture family, such as `vit` or `mlp`.
+    pub family: String,
+    /// Size by name; an unknown one is answered with the list.
+    #[arg(long, default_value = "tiny", value_name = "NAME")]
+    pub size: String,
+    /// Seed of the weights.
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub seed: u64,
+    /// Directory to make; must not exist or be empty.
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+}
+
+/// Arguments of `parity program`.
+#[derive(Clone, Debug, Args)]
+pub struct ProgramArgs {
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// Precision to rewrite the program for; without it the program is nominally f32.
+    #[arg(long, value_name = "NAME")]
+    pub precision: Option<String>,
+    /// File to write; standard output without it.
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Cli::command().debug_assert();
+    }
+}
