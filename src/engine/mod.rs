@@ -8,5 +8,7 @@
 pub mod interpreter;
 
 mod api;
+mod device;
 
 pub use api::{BackwardRequest, Call, Engine, EngineError, EngineInfo, Leaf, Support, Unsupported};
+pub use device::{DeviceKind, DeviceSpec, UnknownDevice};
