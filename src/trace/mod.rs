@@ -2,4 +2,4 @@
 
 mod event;
 
-pub use event::{OperatorEvent, Phase, TensorMeta};
+pub use event::{EventKind, OperatorEvent, Phase, TensorMeta, is_host};
