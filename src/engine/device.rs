@@ -90,9 +90,14 @@ mod tests {
 
     #[test]
     fn devices_are_read_and_written_with_their_index() {
-        for (text, canonical) in
-            [("cpu", "cpu"), ("cpu:0", "cpu"), ("cuda", "cuda:0"), ("cuda:3", "cuda:3"), ("metal", "metal:0"), ("mps-emulated", "mps-emulated:0")]
-        {
+        for (text, canonical) in [
+            ("cpu", "cpu"),
+            ("cpu:0", "cpu"),
+            ("cuda", "cuda:0"),
+            ("cuda:3", "cuda:3"),
+            ("metal", "metal:0"),
+            ("mps-emulated", "mps-emulated:0"),
+        ] {
             assert_eq!(text.parse::<DeviceSpec>().unwrap().to_string(), canonical);
         }
     }

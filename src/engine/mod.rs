@@ -5,7 +5,9 @@
 //! tensor. The interpreter is the same for all, so whatever differs between two recordings
 //! was done by an engine. Nothing here knows a tolerance.
 
+pub mod canary;
 pub mod interpreter;
+pub mod torch;
 
 mod api;
 mod device;
