@@ -10,11 +10,15 @@
 pub mod numerics;
 pub mod tensor;
 
+pub mod conformance;
 pub mod program;
 
 pub mod trace;
 
 pub mod engine;
+
+pub mod environment;
+pub mod recording;
 
 pub mod verdict;
 

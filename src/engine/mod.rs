@@ -7,6 +7,7 @@
 
 pub mod canary;
 pub mod interpreter;
+pub mod reference;
 pub mod torch;
 
 mod api;

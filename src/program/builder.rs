@@ -33,6 +33,7 @@ impl Builder {
             nodes: Vec::new(),
             captures: Vec::new(),
             outputs: Outputs::default(),
+            unused_keys: Vec::new(),
         };
         Self { program, path: Vec::new(), error: None }
     }
@@ -156,6 +157,17 @@ impl Builder {
             source: None,
         });
         outputs
+    }
+
+    /// Declares checkpoint keys that may be present without being used; `*` stands for any text.
+    pub fn unused_keys(&mut self, patterns: &[&str]) {
+        self.program.unused_keys.extend(patterns.iter().map(|p| (*p).to_owned()));
+    }
+
+    /// Shape and dtype of a value.
+    #[must_use]
+    pub fn value(&self, id: ValueId) -> &Value {
+        self.program.value(id)
     }
 
     /// Shape of a value.

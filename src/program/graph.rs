@@ -120,6 +120,10 @@ pub struct Program {
     pub captures: Vec<Capture>,
     /// Loss, logits, updated buffers.
     pub outputs: Outputs,
+    /// Checkpoint keys that this family's files may hold without being used, such as mask
+    /// buffers; `*` stands for any text. What matches is noted, not refused.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unused_keys: Vec<String>,
 }
 
 /// A program is not well formed.

@@ -21,6 +21,7 @@ mod role;
 pub use builder::{BuildError, Builder};
 pub use dim::{DimError, broadcast, normalize_dim};
 pub use graph::{Capture, InputKind, Node, Outputs, Program, ProgramError, ProgramInput, Value, ValueId};
+pub(crate) use infer::slice_bounds;
 pub use infer::{InferError, infer};
 pub use json::{ProgramFileError, SCHEMA_VERSION};
 pub use op::{Gelu, LossReduction, Op, OpKind};

@@ -88,6 +88,141 @@ impl Op {
         }
     }
 
+    /// Whether only exact arithmetic (+, −, ·, ÷, √) rounds, no elementary function.
+    #[must_use]
+    pub const fn is_arithmetic(&self) -> bool {
+        use Op::*;
+        matches!(
+            self,
+            Add {}
+                | Sub {}
+                | Mul {}
+                | Div {}
+                | AddScalar { .. }
+                | MulScalar { .. }
+                | Reciprocal {}
+                | Sqrt {}
+                | LeakyRelu { .. }
+                | Hardswish {}
+                | UpsampleBilinear2d { .. }
+                | Cast { .. }
+                | Dropout { .. }
+                | MseLoss { .. }
+                | L1Loss { .. }
+                | SmoothL1Loss { .. }
+                | NllLoss { .. }
+        )
+    }
+
+    /// Role of the computation of the cotangent of input `index`: that of the operator,
+    /// unless the cotangent is only moved (exact) or summed.
+    #[must_use]
+    pub fn backward_role(&self, index: usize, inputs: &[&Value], outputs: &[&Value]) -> Role {
+        use Op::*;
+        let summed = self.backward_terms(index, inputs, outputs) > 1;
+        let moved = if summed { Role::Reduction } else { Role::Exact };
+        match self {
+            // Sums of cotangents over tokens or positions.
+            Linear {} | Conv1d { .. } | Conv2d { .. } | ConvTranspose1d { .. } | ConvTranspose2d { .. }
+                if index == 2 =>
+            {
+                Role::Reduction
+            }
+            Addmm { .. } | Baddbmm { .. } if index == 0 => Role::Reduction,
+            LayerNorm { .. } | RmsNorm { .. } | GroupNorm { .. } | BatchNorm { .. } if index > 0 => {
+                Role::Reduction
+            }
+            // Cotangents of additions are copies; a broadcast operand's are summed.
+            Add {} | Sub {} | AddScalar { .. } | Sum { .. } | ScatterAdd { .. } | IndexPut { .. } => moved,
+            Mul {} | Div {} if summed => Role::Reduction,
+            Mean { .. } | Var { .. } => Role::Elementwise,
+            _ if self.role() == Role::Exact => moved,
+            _ => self.role(),
+        }
+    }
+
+    /// Length of the longest inner reduction in the cotangent of input `index`; 1 where
+    /// nothing is summed. Repetitions of an index are not known from the types: lengths of
+    /// gathers are their mean multiplicity.
+    #[must_use]
+    pub fn backward_terms(&self, index: usize, inputs: &[&Value], outputs: &[&Value]) -> usize {
+        use Op::*;
+        let elements = |v: Option<&&Value>| v.map_or(1, |v| v.shape.iter().product::<usize>());
+        let shape = |i: usize| inputs.get(i).map_or(&[][..], |v| v.shape.as_slice());
+        let from_end = |i: usize, k: usize| shape(i).iter().rev().nth(k).copied().unwrap_or(1);
+        let out = elements(outputs.first());
+        // Elements of the result for each element of this input, by broadcasting.
+        let spread = |size: usize| size / elements(inputs.get(index)).max(1);
+        let n = match self {
+            // In `a @ b` the cotangent of a sums over b's columns, that of b over a's rows;
+            // operands that were broadcast also over the batch.
+            Mm {} | Bmm {} | Matmul {} | Addmm { .. } | Baddbmm { .. } => {
+                let offset = usize::from(matches!(self, Addmm { .. } | Baddbmm { .. }));
+                let batch = |rows: usize, columns: usize| out / (rows * columns).max(1);
+                let (rows, columns) = (from_end(offset, 1), from_end(offset + 1, 0));
+                let own = shape(index).iter().rev().skip(2).product::<usize>().max(1);
+                let shared = (batch(rows, columns) / own).max(1);
+                match index.checked_sub(offset) {
+                    None => spread(out),
+                    Some(0) => columns * shared,
+                    Some(_) => rows * shared,
+                }
+            }
+            Linear {} => {
+                let features = shape(1).first().copied().unwrap_or(1);
+                if index == 0 { features } else { out / features.max(1) }
+            }
+            Conv1d { groups, .. } | Conv2d { groups, .. } => {
+                let weight = shape(1);
+                let window: usize = weight.iter().skip(2).product();
+                let channels = weight.first().copied().unwrap_or(1);
+                if index == 0 { channels / (*groups).max(1) * window } else { out / channels.max(1) }
+            }
+            ConvTranspose1d { .. } | ConvTranspose2d { .. } => match index {
+                0 => shape(1).iter().skip(1).product(),
+                1 => elements(inputs.first()) / shape(1).first().copied().unwrap_or(1).max(1),
+                _ => out / elements(inputs.get(2)).max(1),
+            },
+            LayerNorm { .. } | RmsNorm { .. } | GroupNorm { .. } => {
+                if index == 0 {
+                    self.forward_terms(inputs, outputs)
+                } else {
+                    spread(out)
+                }
+            }
+            BatchNorm { training, .. } => match index {
+                0 if *training => self.forward_terms(inputs, outputs),
+                0 => 1,
+                _ => spread(out),
+            },
+            ScaledDotProductAttention { .. } => match index {
+                // dq and the scores' gradient sum over keys, dk and dv over queries.
+                0 => from_end(1, 1).max(from_end(2, 0)),
+                1 | 2 => from_end(0, 1).max(from_end(2, 0)),
+                _ => out / from_end(2, 0).max(1) * from_end(1, 1) / elements(inputs.get(3)).max(1),
+            },
+            Softmax { .. } | LogSoftmax { .. } | Cumsum { .. } => self.forward_terms(inputs, outputs),
+            Embedding {} => {
+                let table = shape(0).first().copied().unwrap_or(1);
+                elements(inputs.get(1)).div_ceil(table.max(1))
+            }
+            IndexSelect { .. } | Gather { .. } => out.div_ceil(elements(inputs.first()).max(1)),
+            Add {} | Sub {} | Mul {} | Div {} | Maximum {} | Minimum {} | Where {} | Expand { .. } => {
+                spread(out)
+            }
+            RepeatInterleave { repeats, .. } => *repeats,
+            MaxPool2d { kernel_size, stride, .. } | AvgPool2d { kernel_size, stride, .. } => {
+                (0..2).map(|i| kernel_size[i].div_ceil(stride[i].max(1))).product()
+            }
+            AdaptiveAvgPool2d { .. } | UpsampleNearest2d { .. } | UpsampleBilinear2d { .. } => {
+                out.div_ceil(elements(inputs.first()).max(1))
+            }
+            CrossEntropy { .. } => from_end(0, 0),
+            _ => 1,
+        };
+        n.max(1)
+    }
+
     /// Length of the longest inner reduction of the forward computation, given the types of
     /// the arguments and results; 1 where nothing is reduced.
     #[must_use]

@@ -12,6 +12,8 @@ mod pointwise;
 mod reduce;
 mod shape;
 
+pub(crate) use shape::slice_bounds;
+
 use super::{Op, Value};
 use crate::numerics::DType;
 

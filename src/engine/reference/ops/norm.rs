@@ -1,0 +1,170 @@
+//! Layer, RMS and group normalisation: two passes, so that a mean much larger than the
+//! deviation does not cancel.
+
+use ndarray::Zip;
+use rayon::prelude::*;
+
+use crate::engine::reference::applied::{Applied, Arguments, Cotangent, Fault, Want};
+use crate::engine::reference::elementwise::{
+    PARALLEL, contiguous, from_vec, reshaped, slice, stretch, zip, zip_broadcast,
+};
+use crate::engine::reference::sum::{pairwise, unbroadcast};
+use crate::engine::reference::tensor::Floats;
+
+/// Layer normalisation over the trailing `normalized` dimensions.
+pub(super) fn layer_norm(x: Arguments<'_>, normalized: &[usize], eps: f64) -> Result<Applied, Fault> {
+    let n = normalized.iter().product();
+    Ok(affine(x.float(0)?, n, eps, true, x.optional(1)?.cloned(), x.optional(2)?.cloned()))
+}
+
+/// RMS normalisation over the trailing `normalized` dimensions.
+pub(super) fn rms_norm(x: Arguments<'_>, normalized: &[usize], eps: f64) -> Result<Applied, Fault> {
+    let n = normalized.iter().product();
+    Ok(affine(x.float(0)?, n, eps, false, x.optional(1)?.cloned(), None))
+}
+
+/// Group normalisation; weight and bias belong to channels (dimension 1).
+pub(super) fn group_norm(x: Arguments<'_>, groups: usize, eps: f64) -> Result<Applied, Fault> {
+    let input = x.float(0)?;
+    let per_sample: usize = input.shape().iter().skip(1).product();
+    let n = per_sample / groups.max(1);
+    let channel = |v: Option<&Floats>| v.map(|v| per_channel(v, input.ndim()));
+    let (weight, bias) = (channel(x.optional(1)?), channel(x.optional(2)?));
+    let applied = affine(input, n, eps, true, weight, bias);
+    let channels = input.shape()[1];
+    // The cotangents come back in the shape that broadcasts: [channels, 1, ..].
+    let inner = applied.vjp;
+    let vjp = inner.map(|inner| -> crate::engine::reference::applied::Vjp {
+        Box::new(move |cotangents, results, want| {
+            let mut found = inner(cotangents, results, want);
+            for cotangent in found.iter_mut().skip(1).flatten() {
+                cotangent.value = reshaped(&cotangent.value, &[channels]);
+                cotangent.terms = cotangent.terms.as_ref().map(|t| reshaped(t, &[channels]));
+            }
+            found
+        })
+    });
+    Ok(Applied { vjp, ..applied })
+}
+
+/// A vector of channels under a shape that broadcasts over `[n, channels, ..]`.
+pub(super) fn per_channel(v: &Floats, rank: usize) -> Floats {
+    let mut shape = vec![1; rank - 1];
+    shape[0] = v.len();
+    reshaped(v, &shape)
+}
+
+/// Rows of `n` elements brought to variance 1 (and mean 0), then weighted.
+fn affine(
+    x: &Floats,
+    n: usize,
+    eps: f64,
+    centred: bool,
+    weight: Option<Floats>,
+    bias: Option<Floats>,
+) -> Applied {
+    let normal = Rows::standardised(x, n, eps, centred);
+    let y = weigh(&normal.values, weight.as_ref(), bias.as_ref());
+    Applied::one(y, move |g, want| {
+        let mut found = weight_gradients(g, &normal.values, weight.as_ref(), bias.as_ref(), want);
+        found.insert(0, want.then(0, || normal.gradient(&weighted(g, weight.as_ref()), centred)));
+        found
+    })
+}
+
+/// `values · weight + bias`, both optional and broadcast.
+pub(super) fn weigh(values: &Floats, weight: Option<&Floats>, bias: Option<&Floats>) -> Floats {
+    let shape = values.shape();
+    match (weight, bias) {
+        (Some(w), Some(b)) => {
+            let zip = Zip::from(values).and(stretch(w, shape)).and(stretch(b, shape));
+            let y = if values.len() < PARALLEL {
+                zip.map_collect(|v, w, b| v * w + b)
+            } else {
+                zip.par_map_collect(|v, w, b| v * w + b)
+            };
+            y.into_shared()
+        }
+        (w, _) => weighted(values, w),
+    }
+}
+
+/// `values · weight`, where there is one.
+pub(super) fn weighted(values: &Floats, weight: Option<&Floats>) -> Floats {
+    weight.map_or_else(
+        || values.clone(),
+        |w| zip_broadcast(values, w, values.shape(), |v, w| v * w).into_shared(),
+    )
+}
+
+/// Cotangents of weight (input 1) and bias (input 2), in their own shapes.
+pub(super) fn weight_gradients(
+    g: &Floats,
+    normal: &Floats,
+    weight: Option<&Floats>,
+    bias: Option<&Floats>,
+    want: &Want<'_>,
+) -> Vec<Option<Cotangent>> {
+    vec![
+        weight.and_then(|w| {
+            want.then(1, || unbroadcast(zip(g, normal, |g, v| g * v).into_shared(), w.shape(), want.terms))
+        }),
+        bias.and_then(|b| want.then(2, || unbroadcast(g.clone(), b.shape(), want.terms))),
+    ]
+}
+
+/// Standardised rows and what their gradient needs.
+pub(super) struct Rows {
+    /// `(x − mean) / sqrt(var + eps)` in the shape of x.
+    pub(super) values: Floats,
+    /// Of each row: mean, variance, 1/sqrt(var + eps).
+    pub(super) statistics: Vec<(f64, f64, f64)>,
+    n: usize,
+}
+
+impl Rows {
+    /// Standardises rows of `n` elements of the row-major `x`.
+    pub(super) fn standardised(x: &Floats, n: usize, eps: f64, centred: bool) -> Self {
+        let shape = x.shape().to_vec();
+        let mut values = contiguous(x).into_owned().into_raw_vec_and_offset().0;
+        let row = |row: &mut [f64]| {
+            let count = row.len() as f64;
+            let mean = if centred { pairwise(row) / count } else { 0.0 };
+            row.iter_mut().for_each(|v| *v -= mean);
+            let squares: Vec<f64> = row.iter().map(|v| v * v).collect();
+            let var = pairwise(&squares) / count;
+            let scale = 1.0 / (var + eps).sqrt();
+            row.iter_mut().for_each(|v| *v *= scale);
+            (mean, var, scale)
+        };
+        let n = n.max(1);
+        let statistics = if values.len() < PARALLEL {
+            values.chunks_exact_mut(n).map(row).collect()
+        } else {
+            values.par_chunks_exact_mut(n).map(row).collect()
+        };
+        Self { values: from_vec(&shape, values).into_shared(), statistics, n }
+    }
+
+    /// Cotangent of x, given that of the standardised values.
+    pub(super) fn gradient(&self, g: &Floats, centred: bool) -> Floats {
+        let shape = g.shape().to_vec();
+        let mut values = contiguous(g).into_owned().into_raw_vec_and_offset().0;
+        let normal = slice(&self.values);
+        let row = |((g, v), (_, _, scale)): ((&mut [f64], &[f64]), &(f64, f64, f64))| {
+            let count = g.len() as f64;
+            let products: Vec<f64> = g.iter().zip(v).map(|(g, v)| g * v).collect();
+            let slope = pairwise(&products) / count;
+            let mean = if centred { pairwise(g) / count } else { 0.0 };
+            g.iter_mut().zip(v).for_each(|(g, v)| *g = (*g - mean - v * slope) * scale);
+        };
+        if values.len() < PARALLEL {
+            let rows = values.chunks_exact_mut(self.n).zip(normal.chunks_exact(self.n));
+            rows.zip(&self.statistics).for_each(row);
+        } else {
+            let rows = values.par_chunks_exact_mut(self.n).zip(normal.par_chunks_exact(self.n));
+            rows.zip(&self.statistics).for_each(row);
+        }
+        from_vec(&shape, values).into_shared()
+    }
+}
