@@ -1,0 +1,6 @@
+//! libtorch against its declaration and against the reference, its tracer against planted
+//! fallbacks.
+
+mod basics;
+mod process;
+mod support;
