@@ -320,14 +320,18 @@ fn key(kind: FallbackKind, event: &OperatorEvent) -> Key {
     }
 }
 
-/// Operators with an `aten::_to_cpu` in them: the innermost operator around it.
+/// Operators with an `aten::_to_cpu` in them: the innermost operator around it, or, where
+/// that is the `out` form that a functional or in-place one calls, the one that was called.
 fn fallen_operators(events: &[OperatorEvent], nesting: &Nesting) -> BTreeSet<usize> {
+    let base = |at: usize| events[at].op.trim_end_matches('_');
+    let called = |position: usize| {
+        let mut operators =
+            nesting.ancestors(position).filter(|outer| events[*outer].kind == EventKind::Operator);
+        let innermost = operators.next()?;
+        Some(operators.take_while(|outer| base(*outer) == base(innermost)).last().unwrap_or(innermost))
+    };
     let to_cpu = events.iter().enumerate().filter(|(_, event)| event.op == "aten::_to_cpu");
-    to_cpu
-        .filter_map(|(position, _)| {
-            nesting.ancestors(position).find(|outer| events[*outer].kind == EventKind::Operator)
-        })
-        .collect()
+    to_cpu.filter_map(|(position, _)| called(position)).collect()
 }
 
 /// An operator, not itself a copy, with tensors on the host.

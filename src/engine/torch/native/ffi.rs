@@ -17,6 +17,9 @@ pub(super) struct TraceTensor {
     pub flags: u8,
 }
 
+// As the C++ side asserts.
+const _: () = assert!(size_of::<TraceTensor>() == 32 && size_of::<TraceEvent>() == 80);
+
 pub(super) const TENSOR_DEFINED: u8 = 1;
 pub(super) const TENSOR_CONTIGUOUS: u8 = 2;
 pub(super) const TENSOR_WRAPPED_NUMBER: u8 = 4;

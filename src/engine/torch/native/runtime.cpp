@@ -1,5 +1,7 @@
 #include "runtime.h"
 
+#include "software_mps.h"
+
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
@@ -48,6 +50,9 @@ bool is_loaded(const std::string& path) {
 }
 
 void load_cuda(int32_t* outcome, char** detail) {
+  TORCH_CHECK(
+      !parity_software_mps_is_registered(),
+      "the software MPS device is registered; a process has either CUDA or the software MPS device");
   const auto cpu = resolved(path_of_libtorch_cpu());
   const auto path = cpu.substr(0, cpu.rfind('/') + 1) + "libtorch_cuda.so";
   *detail = copy_message(path);

@@ -3,6 +3,9 @@
 #include "software_mps_faults.h"
 #include "software_mps_internal.h"
 
+#include <ATen/Functions.h>
+#include <torch/csrc/autograd/autograd.h>
+
 #include <atomic>
 #include <mutex>
 #include <string>
@@ -13,6 +16,22 @@ namespace {
 
 std::atomic<bool> registered{false};
 
+// Autograd makes one thread a device in the process's first backward and never
+// again. Whether that was too early shows only in a backward on the device.
+void require_device_threads() {
+  try {
+    const auto x = at::ones({1}, at::TensorOptions().device(c10::DeviceType::MPS)).set_requires_grad(true);
+    torch::autograd::grad({x.mul(2)}, {x}, {at::ones_like(x)});
+  } catch (const c10::Error& error) {
+    TORCH_CHECK(
+        false,
+        "the software MPS device came after the process's first backward, so autograd has no thread for it; "
+        "register it first (",
+        error.what_without_backtrace(),
+        ")");
+  }
+}
+
 void register_once() {
   static std::mutex mutex;
   const std::lock_guard<std::mutex> lock(mutex);
@@ -22,6 +41,9 @@ void register_once() {
   TORCH_CHECK(
       !c10::impl::hasDeviceGuardImpl(c10::DeviceType::MPS),
       "this libtorch has a real MPS device; the software one is for machines without it");
+  TORCH_CHECK(
+      !c10::impl::hasDeviceGuardImpl(c10::DeviceType::CUDA),
+      "libtorch's CUDA part is loaded; a process has either CUDA or the software MPS device");
   register_device();
   // Registrations live as long as these objects: for the rest of the process.
   static auto* const library =
@@ -32,6 +54,7 @@ void register_once() {
       new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::AutogradMPS, __FILE__, __LINE__);
   register_kernels(*library, *autograd);
   register_dispatch(*library, *fallback);
+  require_device_threads();
   registered = true;
 }
 

@@ -193,10 +193,12 @@ void register_device() {
       "MPSHooks", [](at::MPSHooksArgs /*args*/) -> std::unique_ptr<at::MPSHooksInterface> {
         return std::make_unique<HostHooks>();
       });
-  // libtorch keeps the first answer it gets for the life of the process.
+  // libtorch keeps the first answer it gets for the life of the process; a
+  // first backward asks as well.
   TORCH_CHECK(
       at::detail::getMPSHooks().hasMPS(),
-      "something asked libtorch for its MPS device before the software device was registered; register it first");
+      "libtorch was asked for its devices, or ran a first backward, before the software MPS device was registered; "
+      "register it first");
 }
 
 } // namespace parity::software_mps

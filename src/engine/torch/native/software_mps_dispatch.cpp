@@ -70,10 +70,19 @@ std::vector<Destination> prepare(Call& call, const c10::FunctionSchema& schema, 
   return lost;
 }
 
+// A forward operator's further results are what it keeps for its backward (an
+// index, a mean); a fault is one of its result proper. A backward operator
+// returns gradients only.
+bool spoils_every_result(const std::string& name) {
+  const std::string suffix = "_backward";
+  return name.size() >= suffix.size() && name.compare(name.size() - suffix.size(), suffix.size(), suffix) == 0;
+}
+
 void spoil_results(Call& call, const c10::FunctionSchema& schema, const std::vector<c10::IValue>& arguments, Stack* stack) {
-  const auto results = schema.returns().size();
-  const auto first = stack->size() - results;
-  for (size_t i = 0; i < results; ++i) {
+  const auto returned = schema.returns().size();
+  const auto first = stack->size() - returned;
+  const auto spoiled = spoils_every_result(schema.name()) ? returned : std::min<size_t>(returned, 1);
+  for (size_t i = 0; i < spoiled; ++i) {
     const auto& value = (*stack)[first + i];
     if (value.isTensor()) {
       const Tensor result = value.toTensor();

@@ -18,6 +18,10 @@
 namespace parity {
 namespace {
 
+// The Rust side reads these records as they lie.
+static_assert(sizeof(ParityTraceTensor) == 32);
+static_assert(sizeof(ParityTraceEvent) == 80);
+
 using Clock = std::chrono::steady_clock;
 
 // Autograd's numbers handed out while one program node was at work: a backward
