@@ -10,15 +10,23 @@
 pub mod numerics;
 pub mod tensor;
 
-pub mod conformance;
+pub mod checkpoint;
 pub mod program;
+
+pub mod architecture;
+pub mod batch;
+pub mod precision;
 
 pub mod trace;
 
 pub mod engine;
 
+pub mod conformance;
+
 pub mod environment;
 pub mod recording;
+
+pub mod compare;
 
 pub mod verdict;
 

@@ -19,7 +19,7 @@ pub enum Fill {
     Distinct,
     /// In (−0.5, 0.5), never 0.
     Weight,
-    /// In (0, 1).
+    /// In (0.25, 1): t·log t is steep near 0.
     Probability,
     /// In (−2, −0.25): a logarithm of a probability.
     LogProbability,
@@ -242,7 +242,7 @@ impl Fill {
                     }
                     Self::Positive => (2.0 * whole(111) + 33.0) / 128.0,
                     Self::Weight => (2.0 * whole(256) - 255.0) / 512.0,
-                    Self::Probability => (2.0 * whole(128) + 1.0) / 256.0,
+                    Self::Probability => (2.0 * whole(96) + 65.0) / 256.0,
                     Self::LogProbability => -(2.0 * whole(111) + 33.0) / 128.0,
                     Self::AdditiveMask if i % columns > 0 && bits % 4 == 0 => f64::NEG_INFINITY,
                     Self::AdditiveMask => 0.0,

@@ -6,6 +6,7 @@
 //! was done by an engine. Nothing here knows a tolerance.
 
 pub mod canary;
+pub mod candle;
 pub mod interpreter;
 pub mod reference;
 pub mod torch;

@@ -77,11 +77,21 @@ impl Builder {
         if p == 0.0 {
             return x;
         }
-        let name = format!("dropout_mask.{}", self.program.inputs_of(InputKind::Mask).count());
+        let drawn = self.program.inputs.iter().filter(|input| input.drop_probability.is_some()).count();
+        let name = format!("dropout_mask.{drawn}");
         let shape = self.shape(x).to_vec();
         let mask =
             self.input(&name, InputKind::Mask, &shape, DType::U8, |input| input.drop_probability = Some(p));
         self.apply(Op::Dropout { p }, &[x, mask])
+    }
+
+    /// The mask `[tokens, tokens]` that is 1 where the column lies after the row; one a program.
+    pub fn causal_mask(&mut self, tokens: usize) -> ValueId {
+        let name = format!("causal_mask.{tokens}");
+        match self.program.inputs.iter().find(|input| input.name == name) {
+            Some(input) => input.value,
+            None => self.input(&name, InputKind::Mask, &[tokens, tokens], DType::U8, |_| {}),
+        }
     }
 
     /// A program input with every field under the caller's control.
@@ -93,6 +103,9 @@ impl Builder {
         dtype: DType,
         adjust: impl FnOnce(&mut ProgramInput),
     ) -> ValueId {
+        if is_too_large(shape) {
+            self.error.get_or_insert(too_large(format!("input `{name}`"), shape));
+        }
         let value = self.new_value(Value { shape: shape.to_vec(), dtype });
         let mut input = ProgramInput {
             name: name.to_owned(),
@@ -135,7 +148,9 @@ impl Builder {
     pub fn apply_all(&mut self, op: Op, inputs: &[ValueId]) -> Vec<ValueId> {
         let path = self.path.join(".");
         let types: Vec<&Value> = inputs.iter().map(|id| self.program.value(*id)).collect();
-        let inferred = match infer(&op, &types) {
+        // After an error shapes mean nothing, and nothing is inferred from them.
+        let result = if self.error.is_none() { infer(&op, &types) } else { Ok(Vec::new()) };
+        let inferred = match result {
             Ok(values) if !values.is_empty() => values,
             other => {
                 if let Err(error) = other {
@@ -148,6 +163,10 @@ impl Builder {
                 }]
             }
         };
+        if let Some(large) = inferred.iter().find(|value| is_too_large(&value.shape)) {
+            let name = describe(self.program.nodes.len(), &op, &path);
+            self.error.get_or_insert(too_large(name, &large.shape));
+        }
         let outputs: Vec<ValueId> = inferred.into_iter().map(|value| self.new_value(value)).collect();
         self.program.nodes.push(Node {
             op,
@@ -211,6 +230,19 @@ impl Builder {
     }
 }
 
+/// Elements of the largest value that a program may have: beyond every memory, and far from
+/// overflowing where sizes are multiplied.
+const MAX_ELEMENTS: usize = 1 << 40;
+
+fn is_too_large(shape: &[usize]) -> bool {
+    let elements = shape.iter().try_fold(1usize, |product, dim| product.checked_mul(*dim));
+    elements.is_none_or(|elements| elements > MAX_ELEMENTS)
+}
+
+fn too_large(node: String, shape: &[usize]) -> InferError {
+    InferError { node, reason: format!("a value of shape {shape:?} is too large for any machine") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -223,6 +255,16 @@ mod tests {
         b.module("head", |b| b.apply(Op::Linear {}, &[x, w]));
         let message = b.finish().unwrap_err().to_string();
         assert_eq!(message, "node #0 linear (head): input [2, 3] does not fit weight [4, 5] ([out, in])");
+    }
+
+    #[test]
+    fn sizes_that_overflow_are_an_error_and_no_panic() {
+        let mut b = Builder::new("test");
+        let x = b.batch_input("x", &[1 << 30, 1 << 30, 1 << 30]);
+        let y = b.apply(Op::Reshape { shape: vec![-1] }, &[x]);
+        b.apply(Op::Sum { dims: vec![], keepdim: false }, &[y]);
+        let message = b.finish().unwrap_err().to_string();
+        assert!(message.contains("input `x`") && message.contains("too large"), "{message}");
     }
 
     #[test]

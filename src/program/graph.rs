@@ -41,7 +41,7 @@ pub enum InputKind {
     Batch,
     /// Labels of the batch.
     Label,
-    /// Dropout mask, drawn on the host.
+    /// Mask made on the host: of dropout (drawn), or causal (without a drop probability).
     Mask,
 }
 
@@ -60,7 +60,8 @@ pub struct ProgramInput {
     /// For integer inputs: exclusive upper bound of legal values (vocabulary, classes).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub below: Option<usize>,
-    /// For masks: probability that an element is dropped (0).
+    /// For masks of dropout: probability that an element is dropped (0). A mask without it is
+    /// causal: 1 where the last index is greater than the one before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drop_probability: Option<f64>,
 }

@@ -1,0 +1,8 @@
+//! The adapter on the CPU: what it declares, what it computes, what candle gets wrong.
+
+mod cases;
+mod declared;
+mod defects;
+mod engine;
+mod gradients;
+mod harness;
