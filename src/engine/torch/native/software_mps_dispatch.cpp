@@ -36,7 +36,24 @@ struct Destination {
   Tensor content; // on the host, as it was before the call
 };
 
+// Batch normalisation writes its running statistics without saying so in its
+// schema, so that a fallback would update copies of them. With the statistics
+// as host tensors over the same memory the kernel writes where it should.
+void share_statistics(const c10::OperatorHandle& op, Stack* stack) {
+  if (op.operator_name().name != "aten::native_batch_norm" || !op.operator_name().overload_name.empty()) {
+    return;
+  }
+  const auto first = stack->size() - op.schema().arguments().size();
+  for (const size_t statistic : {3, 4}) { // running_mean, running_var
+    auto& value = (*stack)[first + statistic];
+    if (value.isTensor() && value.toTensor().defined()) {
+      value = on_host(value.toTensor());
+    }
+  }
+}
+
 void run_kernel(const c10::OperatorHandle& op, Stack* stack, bool open) {
+  share_statistics(op, stack);
   if (open) {
     at::native::cpu_fallback(op, stack);
   } else {

@@ -3,5 +3,6 @@
 
 mod agreement;
 mod basics;
+mod planted;
 mod process;
 mod support;
