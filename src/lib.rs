@@ -16,6 +16,7 @@ pub mod program;
 pub mod architecture;
 pub mod batch;
 pub mod precision;
+pub mod synth;
 
 pub mod trace;
 
@@ -25,9 +26,13 @@ pub mod conformance;
 
 pub mod environment;
 pub mod recording;
+pub mod run;
 
 pub mod compare;
+pub mod tolerance;
 
 pub mod verdict;
 
 pub mod report;
+
+pub mod cli;

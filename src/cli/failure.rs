@@ -15,7 +15,9 @@ pub enum Failure {
     #[error("{0}")]
     NotComparable(String),
     /// A result could not be written.
-    #[error("cannot write `{path}`: {source}; check the path and its permissions, or choose another with --out")]
+    #[error(
+        "cannot write `{path}`: {source}; check the path and its permissions, or choose another with --out"
+    )]
     Write {
         /// The file.
         path: PathBuf,

@@ -4,18 +4,21 @@
 mod args;
 mod check;
 mod failure;
+mod outcome;
+mod output;
 mod policy;
 mod program;
 mod progress;
+mod rules;
 mod summarise;
 mod synth;
+mod targets;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
 use args::{Cli, Command, PolicyCommand};
-use failure::Failure;
 
 /// Parses the command line, does what it says and maps the outcome to an exit code.
 #[must_use]
@@ -26,7 +29,7 @@ pub fn main() -> ExitCode {
         Command::Policy(PolicyCommand::Show(args)) => policy::show(args),
         Command::Synth(args) => synth::run(args),
         Command::Program(args) => program::run(args),
-        Command::Target { plan } => return crate::run::target_main(plan),
+        Command::Target { plan } => Ok(crate::run::serve(plan, &mut std::io::stdout())),
     };
     match outcome {
         Ok(code) => ExitCode::from(code),

@@ -15,7 +15,7 @@ pub fn run(args: &ProgramArgs) -> Result<u8, Failure> {
     let mut program = load(&args.model)?;
     if let Some(name) = &args.precision {
         let precision: Precision = name.parse().map_err(request)?;
-        program = precision::rewrite(&program, &precision).map_err(request)?;
+        program = precision::rewrite(&program, precision).map_err(request)?;
     }
     let text = program.to_json();
     match &args.out {

@@ -244,7 +244,7 @@ impl Fill {
                     Self::Weight => (2.0 * whole(256) - 255.0) / 512.0,
                     Self::Probability => (2.0 * whole(96) + 65.0) / 256.0,
                     Self::LogProbability => -(2.0 * whole(111) + 33.0) / 128.0,
-                    Self::AdditiveMask if i % columns > 0 && bits % 4 == 0 => f64::NEG_INFINITY,
+                    Self::AdditiveMask if i % columns > 0 && bits.is_multiple_of(4) => f64::NEG_INFINITY,
                     Self::AdditiveMask => 0.0,
                     Self::Target { ignore, .. } if i == 0 => ignore as f64,
                     Self::Index { below } | Self::Permutation { below } | Self::Target { below, .. } => {

@@ -2,8 +2,11 @@
 //! has, and rows about the target as a whole.
 
 use super::judge::{Deviation, NoiseFloor, judge};
+use super::metrics::judge_counts;
 use super::{AppliedBand, Cause, Finding, Verdict, WorstElement};
-use crate::compare::alignment::{AlignmentError, Difference, Fate, Lists, Presence, QuantityEntry, Row, Side, align};
+use crate::compare::alignment::{
+    AlignmentError, Difference, Fate, Lists, Presence, QuantityEntry, Row, Side, align,
+};
 use crate::compare::metrics::MetricError;
 use crate::compare::statistics::Statistics;
 use crate::compare::{Comparison, GradientDifference, GradientState, Pair, TensorView};
@@ -28,6 +31,9 @@ pub trait Rules {
     fn widening(&self, floor: &Floor) -> f64;
     /// Largest share of the signal that the floor may have for a verdict to be possible.
     fn power_floor(&self) -> f64;
+    /// Multiple of the floor of a logit that a legal deviation may reach: what explains a
+    /// flipped prediction.
+    fn flip_multiple(&self) -> f64;
     /// Unit roundoff that the noise floors stand for.
     fn unit_roundoff(&self) -> f64;
 }
@@ -99,7 +105,13 @@ fn about_target(recording: &Recording) -> Vec<Finding> {
             manifest.devices.join(", "),
             elsewhere.join(", ")
         );
-        findings.push(Finding::about(target, "target/device", Verdict::Invalid, Some(Cause::WrongDevice), note));
+        findings.push(Finding::about(
+            target,
+            "target/device",
+            Verdict::Invalid,
+            Some(Cause::WrongDevice),
+            note,
+        ));
     }
     let checks = [
         ("target/observer", Cause::Observer, &manifest.checks.observer, "capturing and tracing changed"),
@@ -119,11 +131,13 @@ fn about_target(recording: &Recording) -> Vec<Finding> {
 
 /// Whether a device as a tensor names it is the one asked for: `cuda` means `cuda:0`.
 fn is_on(found: &str, wanted: &str) -> bool {
-    let base = |name: &str| name.split_once(':').map_or((name.to_owned(), "0".to_owned()), |(a, b)| (a.into(), b.into()));
+    let base = |name: &str| {
+        name.split_once(':').map_or((name.to_owned(), "0".to_owned()), |(a, b)| (a.into(), b.into()))
+    };
     base(found) == base(wanted)
 }
 
-fn finding(sides: Sides<'_>, target: &str, row: &Row, rules: &dyn Rules) -> Result<Finding, RecordingError> {
+fn finding(sides: Sides<'_>, target: &str, row: &Row, rules: &dyn Rules) -> Result<Finding, AssembleError> {
     let found = sides.candidate.quantity(&row.name);
     let expected = sides.reference.quantity(&row.name);
     let about = |verdict, cause, note: &str| {
@@ -143,6 +157,10 @@ fn finding(sides: Sides<'_>, target: &str, row: &Row, rules: &dyn Rules) -> Resu
     };
     Ok(match &row.fate {
         Fate::Compare => match (found, expected) {
+            (Some(found), Some(_)) if rules.band(found).unit == "samples" => {
+                let finding = about(Verdict::Unchecked, None, "");
+                judge_counts(finding, sides, rules.band(found), rules.flip_multiple())?
+            }
             (Some(found), Some(expected)) => {
                 let candidate = sides.candidate.tensor(&row.name)?;
                 let reference = sides.reference.tensor(&row.name)?;
@@ -150,25 +168,33 @@ fn finding(sides: Sides<'_>, target: &str, row: &Row, rules: &dyn Rules) -> Resu
             }
             _ => about(Verdict::Missing, None, &reason(found)),
         },
-        Fate::Differs { difference: Difference::Gradient { candidate: GradientState::None, .. } } => {
-            about(Verdict::Outside, Some(Cause::GradientSevered), "the engine has no gradient where there is one")
-        }
-        Fate::Differs { difference: Difference::Gradient { .. } } => {
-            about(Verdict::Outside, Some(Cause::GradientUnexpected), "the engine has a gradient where there is none")
-        }
+        Fate::Differs { difference: Difference::Gradient { candidate: GradientState::None, .. } } => about(
+            Verdict::Outside,
+            Some(Cause::GradientSevered),
+            "the engine has no gradient where there is one",
+        ),
+        Fate::Differs { difference: Difference::Gradient { .. } } => about(
+            Verdict::Outside,
+            Some(Cause::GradientUnexpected),
+            "the engine has a gradient where there is none",
+        ),
         Fate::Differs { difference: Difference::Shape { candidate, reference } } => {
             let note = format!("shape {candidate:?}, the reference has {reference:?}");
             about(Verdict::Outside, Some(Cause::Shape), &note)
         }
-        Fate::Differs { difference: Difference::DTypeClass { candidate, reference } } => {
-            about(Verdict::Outside, Some(Cause::Dtype), &format!("{candidate}, the reference has {reference}"))
-        }
+        Fate::Differs { difference: Difference::DTypeClass { candidate, reference } } => about(
+            Verdict::Outside,
+            Some(Cause::Dtype),
+            &format!("{candidate}, the reference has {reference}"),
+        ),
         Fate::NeitherHasGradient => about(Verdict::Skipped, None, "no gradient on either side"),
         Fate::Skipped { side: Side::Candidate, reason } => about(Verdict::Skipped, None, reason),
         Fate::Skipped { side: Side::Reference, reason } => {
             about(Verdict::Unchecked, None, &format!("the reference has none: {reason}"))
         }
-        Fate::Missing { sides } if sides.contains(&Side::Candidate) => about(Verdict::Missing, None, &reason(found)),
+        Fate::Missing { sides } if sides.contains(&Side::Candidate) => {
+            about(Verdict::Missing, None, &reason(found))
+        }
         Fate::Missing { .. } | Fate::Unchecked { .. } => {
             about(Verdict::Unchecked, None, "there is nothing in the reference to compare it with")
         }

@@ -8,6 +8,7 @@ mod assemble;
 mod conclusion;
 mod finding;
 mod judge;
+mod metrics;
 mod table;
 
 pub use assemble::{AssembleError, Rules, Sides, assemble};

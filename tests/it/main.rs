@@ -1,1 +1,6 @@
 //! Integration tests: one binary, one module a subject.
+
+mod checkpoint;
+mod cli;
+mod golden;
+mod synth;

@@ -11,15 +11,13 @@ pub(super) fn cases() -> Vec<Case> {
     let cross =
         |label_smoothing, reduction| Op::CrossEntropy { ignore_index: IGNORE, label_smoothing, reduction };
     let nll = |reduction| Op::NllLoss { ignore_index: IGNORE, reduction };
-    let logits: (&str, &[usize], _) = ("logits", &[4, 5], Float);
-    let logs: (&str, &[usize], _) = ("log_probabilities", &[4, 5], LogProbability);
-    let target: (&str, &[usize], _) = ("target", &[4], Index { below: 5 });
-    let ignoring: (&str, &[usize], _) = ("target", &[4], Target { below: 5, ignore: IGNORE });
-    let weight: (&str, &[usize], _) = ("weight", &[5], Positive);
-    let (a, b): ((&str, &[usize], _), (&str, &[usize], _)) =
-        (("input", &[3, 4], Float), ("target", &[3, 4], Even));
-    let (log_p, p): ((&str, &[usize], _), (&str, &[usize], _)) =
-        (("input", &[3, 4], LogProbability), ("target", &[3, 4], Probability));
+    let logits = ("logits", &[4, 5][..], Float);
+    let logs = ("log_probabilities", &[4, 5][..], LogProbability);
+    let target = ("target", &[4][..], Index { below: 5 });
+    let ignoring = ("target", &[4][..], Target { below: 5, ignore: IGNORE });
+    let weight = ("weight", &[5][..], Positive);
+    let (a, b) = (("input", &[3, 4][..], Float), ("target", &[3, 4][..], Even));
+    let (log_p, p) = (("input", &[3, 4][..], LogProbability), ("target", &[3, 4][..], Probability));
     vec![
         Case::new(cross(0.0, Mean), "", &[logits, target]),
         Case::new(cross(0.0, Sum), "sum", &[logits, ignoring]),

@@ -70,11 +70,14 @@ fn gradients_of_every_operator_agree_with_finite_differences() {
     }
 }
 
+/// Another operator in place of one.
+type Mutation = fn(&Op) -> Op;
+
 /// The reference with the vector-Jacobian product of one operator replaced by another's.
 struct WrongGradient {
     engine: ReferenceEngine,
     of: OpKind,
-    wrong: fn(&Op) -> Op,
+    wrong: Mutation,
 }
 
 impl Engine for WrongGradient {
@@ -121,7 +124,7 @@ impl Engine for WrongGradient {
 
 #[test]
 fn a_wrong_gradient_is_caught() {
-    let mutants: [(OpKind, fn(&Op) -> Op); 6] = [
+    let mutants: [(OpKind, Mutation); 6] = [
         (OpKind::Gelu, |_| Op::Gelu { approximate: Gelu::Tanh }),
         (OpKind::LayerNorm, |op| match op {
             Op::LayerNorm { normalized_shape, .. } => {

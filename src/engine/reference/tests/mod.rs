@@ -1,6 +1,7 @@
 //! Tests of the reference itself: gradients against differences, known values, noise.
 
 mod differences;
+mod golden;
 mod noise;
 mod semantics;
 
@@ -34,9 +35,12 @@ fn host(shape: &[usize], values: &[f64]) -> HostTensor {
     HostTensor::from_f64(DType::F64, shape.to_vec(), values).unwrap()
 }
 
+/// Results, and the gradient of each input that has one.
+type Outcome = (Vec<HostTensor>, Vec<Option<Vec<f64>>>);
+
 /// Applies one operator to f64 (or given) tensors and differentiates the sum of the first
 /// result: results, and gradients of the inputs.
-fn apply(op: &Op, inputs: &[HostTensor]) -> (Vec<HostTensor>, Vec<Option<Vec<f64>>>) {
+fn apply(op: &Op, inputs: &[HostTensor]) -> Outcome {
     apply_with(&ReferenceEngine::new(), op, inputs).unwrap()
 }
 
@@ -44,7 +48,7 @@ fn apply_with(
     engine: &ReferenceEngine,
     op: &Op,
     inputs: &[HostTensor],
-) -> Result<(Vec<HostTensor>, Vec<Option<Vec<f64>>>), crate::engine::EngineError> {
+) -> Result<Outcome, crate::engine::EngineError> {
     let leaves: Vec<Tensor> = inputs
         .iter()
         .map(|host| {

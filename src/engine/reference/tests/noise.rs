@@ -124,11 +124,14 @@ fn single(op: Op, shapes: &[&[usize]], dtype: DType) -> Program {
     b.finish().unwrap()
 }
 
+/// Operator, input shapes, and what the model says of it.
+type Row<'a> = (Op, &'a [&'a [usize]], Role, usize, ErrorModel);
+
 #[test]
 fn the_deviation_of_one_operator_is_its_eta() {
     let model = ErrorModel::default();
     let bare = ErrorModel { fn_ulp: 0.0, ..model };
-    let table: [(Op, &[&[usize]], Role, usize, ErrorModel); 7] = [
+    let table: [Row; 7] = [
         (Op::Mm {}, &[&[64, 256], &[256, 48]], Role::Matmul, 256, model),
         (Op::Linear {}, &[&[100, 64], &[80, 64], &[80]], Role::Matmul, 64, model),
         (Op::Tanh {}, &[&[5000]], Role::Elementwise, 1, model),
