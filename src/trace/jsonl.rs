@@ -63,7 +63,7 @@ mod tests {
         ];
         let mut bytes = Vec::new();
         write_events(&mut bytes, &events).unwrap();
-        assert_eq!(bytes.iter().filter(|b| **b == b'\n').count(), 2);
+        assert_eq!(bytes.as_slice().lines().count(), 2);
         assert_eq!(read_events(bytes.as_slice()).unwrap(), events);
     }
 

@@ -241,7 +241,7 @@ impl Found<'_> {
         for inner in inner.map(|at| &events[at]).filter(|inner| inner.bytes_moved > 0) {
             match inner.transfer() {
                 Some(transfer) if is_host(&transfer.to) => {
-                    to_host = to_host.saturating_add(inner.bytes_moved)
+                    to_host = to_host.saturating_add(inner.bytes_moved);
                 }
                 _ => to_device = to_device.saturating_add(inner.bytes_moved),
             }

@@ -82,14 +82,14 @@ impl TorchEngine {
     /// # Errors
     /// If libtorch kept another value than was asked for.
     pub fn configure(&self, settings: &ModeSettings) -> Result<(), EngineError> {
-        modes::apply(settings).map_err(|message| self.failed("configure", message))
+        modes::apply(settings).map_err(|message| self.failed("configure", &message))
     }
 
     fn label(&self) -> String {
         format!("torch:{}", self.spec)
     }
 
-    fn failed(&self, op: &str, message: impl ToString) -> EngineError {
+    fn failed(&self, op: &str, message: &impl ToString) -> EngineError {
         EngineError::Failed { engine: self.label(), op: op.to_owned(), message: message.to_string() }
     }
 
@@ -132,11 +132,11 @@ impl Engine for TorchEngine {
 
     fn upload(&self, host: &HostTensor, leaf: Leaf) -> Result<TorchTensor, EngineError> {
         Self::outside_the_pass(|| tensor::upload(host, self.device, leaf))
-            .map_err(|e| self.failed("upload", e))
+            .map_err(|e| self.failed("upload", &e))
     }
 
     fn download(&self, tensor: &TorchTensor) -> Result<HostTensor, EngineError> {
-        Self::outside_the_pass(|| tensor::download(&tensor.0)).map_err(|e| self.failed("download", e))
+        Self::outside_the_pass(|| tensor::download(&tensor.0)).map_err(|e| self.failed("download", &e))
     }
 
     fn apply(&self, call: &Call<'_>, inputs: &[&TorchTensor]) -> Result<Vec<TorchTensor>, EngineError> {
@@ -147,16 +147,16 @@ impl Engine for TorchEngine {
             return Err(Unsupported { engine, op, dtype, reason }.into());
         }
         let inputs: Vec<&Tensor> = inputs.iter().map(|tensor| &*tensor.0).collect();
-        let results = ops::apply(call.op, &inputs).map_err(|e| self.failed(&call.describe(), e))?;
+        let results = ops::apply(call.op, &inputs).map_err(|e| self.failed(&call.describe(), &e))?;
         if results.len() != call.outputs.len() {
             let message = format!("{} results came back, not {}", results.len(), call.outputs.len());
-            return Err(self.failed(&call.describe(), message));
+            return Err(self.failed(&call.describe(), &message));
         }
         for (result, declared) in results.iter().zip(call.outputs) {
-            let kind = result.f_kind().map_err(|e| self.failed(&call.describe(), e))?;
+            let kind = result.f_kind().map_err(|e| self.failed(&call.describe(), &ops::first_lines(&e)))?;
             if tensor::dtype_of(kind) != Some(declared.dtype) {
                 let message = format!("the result is {kind:?}, the program says {}", declared.dtype);
-                return Err(self.failed(&call.describe(), message));
+                return Err(self.failed(&call.describe(), &message));
             }
         }
         Ok(results.into_iter().map(TorchTensor::from).collect())
@@ -182,7 +182,7 @@ impl Engine for TorchEngine {
             return Ok(vec![None; request.wrt.len()]);
         }
         let found = native::gradients(&[&*request.loss.0], &wrt, &[], GradientOptions::default())
-            .map_err(|e| self.failed("backward", e))?;
+            .map_err(|e| self.failed("backward", &e))?;
         let mut found = found.into_iter();
         Ok(connected
             .into_iter()
@@ -198,7 +198,7 @@ impl Engine for TorchEngine {
     }
 
     fn synchronize(&self) -> Result<(), EngineError> {
-        native::synchronize(self.device).map_err(|e| self.failed("synchronize", e))
+        native::synchronize(self.device).map_err(|e| self.failed("synchronize", &e))
     }
 
     fn peak_memory_bytes(&self) -> Option<u64> {
@@ -212,7 +212,7 @@ impl Engine for TorchEngine {
 
     fn start_trace(&self) -> Result<(), EngineError> {
         drop(self.stop_trace()); // of a pass that failed
-        let trace = Trace::start().map_err(|e| self.failed("trace", e))?;
+        let trace = Trace::start().map_err(|e| self.failed("trace", &e))?;
         self.at_work.borrow_mut().trace = Some(trace);
         Ok(())
     }

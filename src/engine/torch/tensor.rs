@@ -5,6 +5,7 @@ use std::rc::Rc;
 use tch::{Device, Kind, TchError, Tensor};
 
 use super::native::{self, RawDevice, RawKind};
+use super::ops::{OpError, first_lines};
 use crate::engine::Leaf;
 use crate::numerics::DType;
 use crate::tensor::{Bytes, HostTensor};
@@ -75,7 +76,7 @@ pub(super) fn device_label(device: RawDevice) -> String {
     }
 }
 
-pub(super) fn upload(host: &HostTensor, device: Device, leaf: Leaf) -> Result<TorchTensor, TchError> {
+pub(super) fn upload(host: &HostTensor, device: Device, leaf: Leaf) -> Result<TorchTensor, OpError> {
     let shape: Vec<i64> = host.shape().iter().map(|n| i64::try_from(*n).unwrap_or(i64::MAX)).collect();
     let kind = kind_of(host.dtype());
     let mut tensor = Tensor::f_from_data_size(host.bytes(), &shape, kind)?;
@@ -89,7 +90,7 @@ pub(super) fn upload(host: &HostTensor, device: Device, leaf: Leaf) -> Result<To
 }
 
 pub(super) fn download(tensor: &Tensor) -> Result<HostTensor, String> {
-    let words = |e: TchError| e.to_string();
+    let words = |e: TchError| first_lines(&e);
     let kind = tensor.f_kind().map_err(words)?;
     let dtype = dtype_of(kind).ok_or_else(|| format!("{kind:?} is not a dtype that is recorded"))?;
     let shape: Vec<usize> = tensor.size().into_iter().map(|n| usize::try_from(n).unwrap_or(0)).collect();

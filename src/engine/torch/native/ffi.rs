@@ -87,6 +87,7 @@ pub(super) struct RawAvailability {
 
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
+#[expect(clippy::struct_field_names, reason = "all are bytes")]
 pub(super) struct RawMemory {
     pub allocated_bytes: u64,
     pub peak_allocated_bytes: u64,

@@ -67,6 +67,7 @@ pub enum RawKind {
 }
 
 /// One tensor among an event's arguments or results.
+#[expect(clippy::struct_excessive_bools, reason = "they are facts about one tensor")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RawTensor {
     /// Position in the argument or result list; the tensors of a list share one.

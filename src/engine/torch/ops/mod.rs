@@ -127,11 +127,12 @@ pub(super) fn apply(op: &Op, x: &[&Tensor]) -> Results {
 }
 
 /// libtorch appends a C++ backtrace to its messages.
-fn first_lines(error: &TchError) -> String {
+pub(super) fn first_lines(error: &TchError) -> String {
     let text = error.to_string();
     text.split("\nException raised from").next().unwrap_or(&text).trim_end().to_owned()
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "what every family answers with")]
 fn one(tensor: Tensor) -> Results {
     Ok(vec![tensor])
 }
