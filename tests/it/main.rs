@@ -3,4 +3,5 @@
 mod checkpoint;
 mod cli;
 mod golden;
+mod hostile;
 mod synth;

@@ -4,7 +4,10 @@ use crate::conformance::Fill::{Distinct, Even, Float, Index, Positive, Probabili
 use crate::conformance::{Case, CaseInput, Fill, cases as shared};
 use crate::program::{LossReduction, Op};
 
-fn case(name: &str, op: Op, inputs: &[(&str, &[usize], Fill)]) -> Case {
+/// Name, shape and kind of values of an input.
+type Input = (&'static str, &'static [usize], Fill);
+
+fn case(name: &str, op: Op, inputs: &[Input]) -> Case {
     let name = format!("{}/{name}", op.name());
     let inputs = inputs
         .iter()
@@ -23,8 +26,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 fn linear_algebra() -> Vec<Case> {
-    let (weight, bias): ((&str, &[usize], _), (&str, &[usize], _)) =
-        (("weight", &[2, 4], Weight), ("bias", &[2], Weight));
+    let (weight, bias): (Input, Input) = (("weight", &[2, 4], Weight), ("bias", &[2], Weight));
     vec![
         case("vector", Op::Linear {}, &[("x", &[4], Float), weight, bias]),
         case("five-dimensions", Op::Linear {}, &[("x", &[2, 1, 2, 3, 4], Float), weight, bias]),
@@ -47,8 +49,8 @@ fn convolution() -> Vec<Case> {
         groups,
         dilation: [dilation, dilation],
     };
-    let x: (&str, &[usize], _) = ("x", &[2, 4, 6, 6], Float);
-    let small: (&str, &[usize], _) = ("x", &[2, 4, 4, 4], Float);
+    let x: Input = ("x", &[2, 4, 6, 6], Float);
+    let small: Input = ("x", &[2, 4, 4, 4], Float);
     vec![
         case("even-stride", conv2d(2, 1, 1, 2), &[x, ("weight", &[4, 2, 3, 3], Weight)]),
         case("even-dilation", conv2d(1, 2, 2, 4), &[x, ("weight", &[4, 1, 3, 3], Weight)]),
@@ -82,9 +84,9 @@ fn pooling() -> Vec<Case> {
         ceil_mode,
         count_include_pad: true,
     };
-    let distinct: (&str, &[usize], _) = ("x", &[1, 2, 6, 6], Distinct);
-    let float: (&str, &[usize], _) = ("x", &[1, 2, 6, 6], Float);
-    let odd: (&str, &[usize], _) = ("x", &[1, 2, 5, 5], Float);
+    let distinct: Input = ("x", &[1, 2, 6, 6], Distinct);
+    let float: Input = ("x", &[1, 2, 6, 6], Float);
+    let odd: Input = ("x", &[1, 2, 5, 5], Float);
     vec![
         case("dense", max(3, 1, false), &[distinct]),
         case("ceil", max(2, 2, true), &[("x", &[1, 2, 5, 5], Distinct)]),
@@ -106,7 +108,7 @@ fn normalisation() -> Vec<Case> {
 }
 
 fn indexing() -> Vec<Case> {
-    let x: (&str, &[usize], _) = ("x", &[5, 4], Float);
+    let x: Input = ("x", &[5, 4], Float);
     let add = |dim| Op::ScatterAdd { dim };
     vec![
         case("full", add(1), &[x, ("index", &[5, 4], Index { below: 4 }), ("source", &[5, 4], Even)]),
@@ -116,16 +118,15 @@ fn indexing() -> Vec<Case> {
 }
 
 fn others() -> Vec<Case> {
-    let x: (&str, &[usize], _) = ("x", &[3, 4, 5], Distinct);
+    let x: Input = ("x", &[3, 4, 5], Distinct);
     let dims = vec![0, 2];
     let classes = |ignore_index, label_smoothing, reduction| Op::CrossEntropy {
         ignore_index,
         label_smoothing,
         reduction,
     };
-    let (scores, labels): ((&str, &[usize], _), (&str, &[usize], _)) =
-        (("x", &[4, 3], Float), ("target", &[4], Index { below: 3 }));
-    let pair: [(&str, &[usize], _); 2] = [("x", &[4, 3], Float), ("target", &[4, 3], Probability)];
+    let (scores, labels): (Input, Input) = (("x", &[4, 3], Float), ("target", &[4], Index { below: 3 }));
+    let pair: [Input; 2] = [("x", &[4, 3], Float), ("target", &[4, 3], Probability)];
     let huber = |beta, reduction| Op::SmoothL1Loss { beta, reduction };
     vec![
         case("two-dimensions", Op::Amax { dims: dims.clone(), keepdim: true }, &[x]),
