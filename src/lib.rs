@@ -10,27 +10,29 @@
 pub mod numerics;
 pub mod tensor;
 
+pub mod checkpoint;
 pub mod program;
 
-pub mod checkpoint;
-
 pub mod architecture;
-
 pub mod batch;
-
 pub mod precision;
+pub mod synth;
 
 pub mod trace;
 
 pub mod engine;
 
+pub mod conformance;
+
 pub mod environment;
 pub mod recording;
+pub mod run;
 
 pub mod compare;
-
 pub mod tolerance;
 
 pub mod verdict;
 
 pub mod report;
+
+pub mod cli;

@@ -144,12 +144,6 @@ impl Config {
         self.fields.get(field).filter(|value| !value.is_null())
     }
 
-    /// A positive size.
-    pub(super) fn size(&self, field: &'static str) -> Result<usize, ConfigFault> {
-        let value = self.get(field).ok_or(ConfigFault::MissingField(field))?;
-        positive(field, value)
-    }
-
     /// A positive size with a default.
     pub(super) fn size_or(&self, field: &'static str, default: usize) -> Result<usize, ConfigFault> {
         self.get(field).map_or(Ok(default), |value| positive(field, value))
@@ -318,14 +312,13 @@ mod tests {
     fn null_counts_as_absent_and_unknown_fields_are_ignored() {
         let c = config(r#"{"n_inner": null, "whatever": [1]}"#);
         assert_eq!(c.size_or("n_inner", 7).unwrap(), 7);
-        assert!(matches!(c.size("n_inner"), Err(ConfigFault::MissingField("n_inner"))));
     }
 
     #[test]
     fn sizes_are_positive_whole_numbers_within_bounds() {
         for text in ["0", "-3", "2.5", "16777217", "1e30", "true", "\"12\"", "[1]"] {
             let c = config(&format!(r#"{{"hidden_size": {text}}}"#));
-            let message = c.size("hidden_size").unwrap_err().to_string();
+            let message = c.size_or("hidden_size", 1).unwrap_err().to_string();
             assert!(message.contains("`hidden_size`") && message.ends_with("correct it"), "{message}");
         }
     }

@@ -64,7 +64,7 @@ impl Gpt2 {
             attention_dropout: dropout("attn_pdrop")?,
             residual_dropout: dropout("resid_pdrop")?,
         };
-        if gpt2.width % gpt2.heads != 0 {
+        if !gpt2.width.is_multiple_of(gpt2.heads) {
             return Err(ConfigFault::Inconsistent(format!(
                 "{} heads (`n_head`) do not divide the width {} (`n_embd`); correct one of them",
                 gpt2.heads, gpt2.width

@@ -16,6 +16,7 @@ const MAX_IMAGE: usize = 1 << 16;
 /// A bottleneck works on a quarter of its output channels.
 const REDUCTION: usize = 4;
 
+#[expect(clippy::struct_excessive_bools, reason = "four independent switches of the config")]
 struct ResNet {
     batch: usize,
     image: [usize; 2],

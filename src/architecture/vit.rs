@@ -49,7 +49,7 @@ impl Vit {
             hidden_dropout: dropout("hidden_dropout_prob")?,
             attention_dropout: dropout("attention_probs_dropout_prob")?,
         };
-        if vit.width % vit.heads != 0 {
+        if !vit.width.is_multiple_of(vit.heads) {
             return Err(ConfigFault::Inconsistent(format!(
                 "{} heads (`num_attention_heads`) do not divide the width {} (`hidden_size`); correct one of them",
                 vit.heads, vit.width

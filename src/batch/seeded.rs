@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn the_number_of_threads_does_not_matter() {
         let n = 3 * BLOCK + 5;
-        let parallel = generate(n, |i| i.to_le_bytes());
+        let parallel = generate(n, u64::to_le_bytes);
         let serial: Vec<u8> = (0..n as u64).flat_map(u64::to_le_bytes).collect();
         assert_eq!(parallel, serial);
     }

@@ -163,8 +163,8 @@ impl KeyProblem {
         match self {
             Self::Missing { .. } => "missing",
             Self::Unexpected { .. } => "unexpected",
-            Self::Misshaped { .. } => "misshaped",
-            Self::WrongDType { .. } => "of the wrong dtype",
+            Self::Misshaped { .. } => "of another shape",
+            Self::WrongDType { .. } => "of another dtype",
         }
     }
 }
@@ -201,7 +201,7 @@ impl fmt::Display for KeyProblems {
             first = false;
             let kind = group.first().map_or("", KeyProblem::kind);
             let noun = if group.len() == 1 { "key" } else { "keys" };
-            write!(f, "{separator}  {} {kind} {noun}:", group.len())?;
+            write!(f, "{separator}  {} {noun} {kind}:", group.len())?;
             for problem in group.iter().take(Self::SHOWN) {
                 write!(f, "\n    {problem}")?;
             }
@@ -223,9 +223,9 @@ mod tests {
         let mut problems: Vec<_> = (0..23).map(missing).collect();
         problems.push(KeyProblem::Misshaped { key: "w".to_owned(), expected: vec![2], found: vec![3] });
         let text = KeyProblems(problems).to_string();
-        assert!(text.starts_with("  23 missing keys:\n    k00 [1]\n"), "{text}");
+        assert!(text.starts_with("  23 keys missing:\n    k00 [1]\n"), "{text}");
         assert!(
-            text.contains("k19 [1]\n    and 3 more\n  1 misshaped key:\n    w [3], the model has [2]"),
+            text.contains("k19 [1]\n    and 3 more\n  1 key of another shape:\n    w [3], the model has [2]"),
             "{text}"
         );
     }

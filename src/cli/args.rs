@@ -86,7 +86,7 @@ pub struct ModelArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1_048_576))]
     pub sequence: Option<u32>,
     /// Whether dropout and batch statistics are on.
-    #[arg(long, value_enum, default_value_t = Mode::Train)]
+    #[arg(long, value_enum, default_value_t = Mode::Eval)]
     pub mode: Mode,
 }
 
@@ -134,6 +134,9 @@ pub struct CheckArgs {
     /// Do not read or write the cache of reference recordings.
     #[arg(long)]
     pub no_cache: bool,
+    /// End a target that reports nothing for this many seconds (default 600).
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86400))]
+    pub silence: Option<u64>,
     /// Plant a fault: `KIND[:PARAMETER]@TARGET`. For tests of the checker itself.
     #[arg(long, hide = true, value_name = "FAULT")]
     pub plant: Vec<String>,
@@ -173,6 +176,9 @@ pub struct SynthArgs {
     /// Seed of the weights.
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub seed: u64,
+    /// Files to split the weights into.
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub shards: u32,
     /// Directory to make; must not exist or be empty.
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,

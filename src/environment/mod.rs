@@ -16,3 +16,4 @@ mod system;
 
 pub use facts::{Environment, Identity, RELEVANT_VARIABLES};
 pub use redact::Redaction;
+pub use system::free_memory_bytes;

@@ -69,6 +69,15 @@ pub(super) fn memory_bytes() -> u64 {
     kib.map(|kib| kib * 1024).or_else(|| sysctl("hw.memsize")?.parse().ok()).unwrap_or(0)
 }
 
+/// Memory in bytes that can be taken without pushing others out; `None` if the system does
+/// not tell.
+#[must_use]
+pub fn free_memory_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let kib = field(&text, "MemAvailable")?.split_whitespace().next()?.parse::<u64>().ok()?;
+    Some(kib * 1024)
+}
+
 /// Whether this process is translated from another instruction set.
 pub(super) fn translated() -> Option<bool> {
     if cfg!(target_os = "macos") {

@@ -183,6 +183,12 @@ impl Builder {
         self.program.unused_keys.extend(patterns.iter().map(|p| (*p).to_owned()));
     }
 
+    /// Shape and dtype of a value.
+    #[must_use]
+    pub fn value(&self, id: ValueId) -> &Value {
+        self.program.value(id)
+    }
+
     /// Shape of a value.
     #[must_use]
     pub fn shape(&self, id: ValueId) -> &[usize] {

@@ -235,7 +235,7 @@ impl Op {
         let ratio = || elements(inputs.first()) / elements(outputs.first()).max(1);
         let n = match self {
             Mm {} | Bmm {} | Matmul {} | Linear {} => dim(0, 0),
-            Addmm { .. } | Baddbmm { .. } => dim(1, 0),
+            Addmm { .. } | Baddbmm { .. } | ScatterAdd { .. } => dim(1, 0),
             Conv1d { .. } | Conv2d { .. } => inputs.get(1).map_or(1, |w| w.shape.iter().skip(1).product()),
             ConvTranspose1d { groups, .. } | ConvTranspose2d { groups, .. } => {
                 let w = inputs.get(1).map_or(&[][..], |w| &w.shape);
@@ -256,7 +256,6 @@ impl Op {
                 .first()
                 .map_or(1, |v| super::normalize_dim(*dim, v.shape.len()).map_or(1, |d| v.shape[d])),
             Sum { .. } | Mean { .. } | Var { .. } | Logsumexp { .. } | AdaptiveAvgPool2d { .. } => ratio(),
-            ScatterAdd { .. } => dim(1, 0),
             IndexPut { .. } => elements(inputs.get(1)),
             CrossEntropy { .. }
             | NllLoss { .. }
@@ -291,5 +290,51 @@ mod tests {
         let y = Value { shape: vec![4], dtype: DType::F32 };
         let sum = Op::Sum { dims: vec![1], keepdim: false };
         assert_eq!(sum.forward_terms(&[&x], &[&y]), 5);
+    }
+
+    fn value(shape: &[usize]) -> Value {
+        Value { shape: shape.to_vec(), dtype: DType::F32 }
+    }
+
+    #[test]
+    fn gradients_of_a_linear_layer_reduce_over_outputs_and_tokens() {
+        let (x, w, b) = (value(&[8, 197, 192]), value(&[768, 192]), value(&[768]));
+        let y = value(&[8, 197, 768]);
+        let terms = |index| Op::Linear {}.backward_terms(index, &[&x, &w, &b], &[&y]);
+        assert_eq!([terms(0), terms(1), terms(2)], [768, 8 * 197, 8 * 197]);
+        let role = |index| Op::Linear {}.backward_role(index, &[&x, &w, &b], &[&y]);
+        assert_eq!([role(0), role(1), role(2)], [Role::Matmul, Role::Matmul, Role::Reduction]);
+    }
+
+    #[test]
+    fn gradients_of_a_convolution_reduce_over_window_and_positions() {
+        let (x, w, y) = (value(&[4, 6, 8, 8]), value(&[10, 3, 3, 3]), value(&[4, 10, 8, 8]));
+        let conv = Op::Conv2d { stride: [1, 1], padding: [1, 1], dilation: [1, 1], groups: 2 };
+        let terms = |index| conv.backward_terms(index, &[&x, &w], &[&y]);
+        assert_eq!([terms(0), terms(1)], [5 * 9, 4 * 64]);
+    }
+
+    #[test]
+    fn gradients_of_norms_and_broadcast_operands_reduce_over_what_was_repeated() {
+        let (x, w) = (value(&[8, 10, 64]), value(&[64]));
+        let norm = Op::LayerNorm { normalized_shape: vec![64], eps: 1e-5 };
+        assert_eq!(norm.backward_terms(0, &[&x, &w, &w], &[&x]), 64);
+        assert_eq!(norm.backward_terms(1, &[&x, &w, &w], &[&x]), 80);
+        assert_eq!(Op::Add {}.backward_terms(1, &[&x, &w], &[&x]), 80);
+        assert_eq!(Op::Add {}.backward_role(1, &[&x, &w], &[&x]), Role::Reduction);
+        assert_eq!(Op::Add {}.backward_role(0, &[&x, &w], &[&x]), Role::Exact);
+        assert_eq!(Op::Relu {}.backward_role(0, &[&x], &[&x]), Role::Exact);
+    }
+
+    #[test]
+    fn gradients_of_matrix_products_reduce_over_columns_rows_and_shared_batches() {
+        let (a, b, y) = (value(&[5, 3, 4]), value(&[4, 2]), value(&[5, 3, 2]));
+        assert_eq!(Op::Matmul {}.backward_terms(0, &[&a, &b], &[&y]), 2);
+        assert_eq!(Op::Matmul {}.backward_terms(1, &[&a, &b], &[&y]), 15);
+        let bias = value(&[2]);
+        let op = Op::Baddbmm { beta: 1.0, alpha: 1.0 };
+        let b = value(&[5, 4, 2]);
+        assert_eq!(op.backward_terms(0, &[&bias, &a, &b], &[&y]), 15);
+        assert_eq!(op.backward_terms(2, &[&bias, &a, &b], &[&y]), 3);
     }
 }

@@ -246,8 +246,10 @@ pub struct Checks {
 /// How noise floors were made.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Noise {
-    /// Replicas.
+    /// Replicas of forward and backward.
     pub replicas: u32,
+    /// Replicas of the forward passes over the evaluation set.
+    pub evaluation_replicas: u32,
     /// Seed of the noise.
     pub seed: u64,
     /// Coefficients of the operators' error.

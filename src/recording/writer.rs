@@ -156,6 +156,31 @@ impl TraceWriter {
     }
 }
 
+/// A second name for the recording in `from`: the same files (linked where the file system
+/// can, else copied) under `destination`, in place of a recording that is there.
+///
+/// # Errors
+/// If another process writes `destination`, something else has its name, or the file system
+/// refuses.
+pub(crate) fn duplicate(from: &Path, destination: &Path) -> Result<Recording, RecordingError> {
+    let writer = Writer::create(destination)?;
+    let failed = |source| RecordingError::Write { path: destination.to_owned(), source };
+    for name in [TENSORS, TRACE, MANIFEST] {
+        let (old, new) = (from.join(name), writer.directory.path().join(name));
+        if name == TENSORS {
+            fs::remove_file(&new).map_err(failed)?;
+        }
+        if old.exists() && fs::hard_link(&old, &new).is_err() {
+            fs::copy(&old, &new).map_err(failed)?;
+            File::open(&new).and_then(|file| file.sync_all()).map_err(failed)?;
+        }
+    }
+    let Writer { directory, _lock: lock, .. } = writer;
+    publish(directory, destination).map_err(failed)?;
+    drop(lock);
+    Recording::open(destination)
+}
+
 /// Gives the complete directory its name. A recording that has it is moved aside first: a
 /// reader in between sees none, never half of one.
 fn publish(directory: TempDir, destination: &Path) -> io::Result<()> {

@@ -63,6 +63,9 @@ fn incomplete(findings: &[Finding], counts: &Counts, absences_allowed: bool) -> 
     if let Some(row) = findings.iter().find(|f| f.verdict == Verdict::Missing && !absent(f)) {
         return Some(format!("incomplete: {} of {} is missing", row.quantity, row.target));
     }
+    if let Some(row) = findings.iter().find(|f| f.verdict == Verdict::Unchecked) {
+        return Some(format!("incomplete: nothing to compare {} of {} with", row.quantity, row.target));
+    }
     for row in findings.iter().filter(|f| f.verdict == Verdict::Inconclusive) {
         if matches!(row.quantity.as_str(), "loss" | "logits") {
             return Some(format!(

@@ -106,6 +106,9 @@ pub struct AppliedBand {
     pub fail: f64,
     /// Unit of both: `floor`, `ulp`, `relative`, `samples`.
     pub unit: String,
+    /// Up to this many ULP an element may always deviate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slack_ulp: Option<f64>,
     /// Rule that set the band.
     pub rule: String,
     /// Policy file and line of the rule.

@@ -78,6 +78,9 @@ pub fn judge(
         };
         return undecided(Verdict::Outside, Some(Cause::NonFinite), &note);
     }
+    if band.slack_ulp.is_some_and(|slack| deviation.max_ulp <= slack) {
+        return within_slack(deviation, floor, band, power_floor, relative);
+    }
     match band.unit.as_str() {
         "floor" => match floor {
             Some(floor) => by_floor(deviation, floor, band, power_floor, relative),
@@ -90,6 +93,26 @@ pub fn judge(
         }
         other => undecided(Verdict::Unchecked, None, &format!("no rule for the unit `{other}` on a tensor")),
     }
+}
+
+/// No element deviates by more than the ULP that are always allowed. Inconclusive stays so.
+fn within_slack(
+    deviation: &Deviation,
+    floor: Option<&NoiseFloor>,
+    band: &AppliedBand,
+    power_floor: f64,
+    relative: Option<f64>,
+) -> Judgement {
+    let mut judgement = match floor.filter(|_| band.unit == "floor") {
+        Some(floor) => by_floor(deviation, floor, band, power_floor, relative),
+        None => plain(deviation.max_ulp, None, band, relative),
+    };
+    if matches!(judgement.verdict, Verdict::Marginal | Verdict::Outside) {
+        judgement.verdict = Verdict::Within;
+        judgement.cause = None;
+        judgement.notes.push(format!("{} ulp: always allowed here", deviation.max_ulp));
+    }
+    judgement
 }
 
 fn by_floor(
@@ -156,6 +179,7 @@ mod tests {
             pass: 3.0,
             fail: 6.0,
             unit: unit.to_owned(),
+            slack_ulp: None,
             rule: text.clone(),
             line: text.clone(),
             reason: text,
@@ -218,6 +242,18 @@ mod tests {
         let floor = f32_floor(0.0);
         assert_eq!(judge(&off_by(0.0, 1.0), Some(&floor), &band("floor"), 0.1).verdict, Verdict::Within);
         assert_eq!(judge(&off_by(1e-30, 1.0), Some(&floor), &band("floor"), 0.1).verdict, Verdict::Outside);
+    }
+
+    #[test]
+    fn slack_in_ulp_passes_what_the_floor_would_not() {
+        let floor = f32_floor(1e-9);
+        let mut deviation = off_by(1e-7, 1.0);
+        deviation.max_ulp = 1.0;
+        let with_slack = AppliedBand { slack_ulp: Some(2.0), ..band("floor") };
+        assert_eq!(judge(&deviation, Some(&floor), &with_slack, 0.1).verdict, Verdict::Within);
+        assert_eq!(judge(&deviation, Some(&floor), &band("floor"), 0.1).verdict, Verdict::Outside);
+        deviation.max_ulp = 3.0;
+        assert_eq!(judge(&deviation, Some(&floor), &with_slack, 0.1).verdict, Verdict::Outside);
     }
 
     #[test]

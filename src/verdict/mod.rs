@@ -4,11 +4,14 @@
 //! would cause there. Everything that keeps a comparison from being one (missing, skipped,
 //! severed, void) is a verdict of its own and never counts as agreement.
 
+mod assemble;
 mod conclusion;
 mod finding;
 mod judge;
+mod metrics;
 mod table;
 
+pub use assemble::{AssembleError, Rules, Sides, assemble};
 pub use conclusion::{Conclusion, conclude, exit};
 pub use finding::{AppliedBand, Cause, Counts, Finding, Verdict, WorstElement, finding_id};
 pub use judge::{Deviation, Judgement, NoiseFloor, judge};

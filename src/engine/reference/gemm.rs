@@ -9,10 +9,10 @@ use ndarray::{Array2, ArrayD, ArrayView2, ArrayViewD, ArrayViewMut2, Axis, Dimen
 const PARALLEL: usize = 1 << 18;
 
 /// `c = a @ b + beta·c`, any strides.
-pub(super) fn product_into(a: ArrayView2<f64>, b: ArrayView2<f64>, beta: f64, mut c: ArrayViewMut2<f64>) {
+pub(super) fn product_into(a: &ArrayView2<f64>, b: &ArrayView2<f64>, beta: f64, mut c: ArrayViewMut2<f64>) {
     let (m, n) = c.dim();
     if m * n * a.ncols() < PARALLEL {
-        general_mat_mul(1.0, &a, &b, beta, &mut c);
+        general_mat_mul(1.0, a, b, beta, &mut c);
         return;
     }
     // Each block packs the whole other operand again: large enough that this is a percent.
@@ -22,18 +22,18 @@ pub(super) fn product_into(a: ArrayView2<f64>, b: ArrayView2<f64>, beta: f64, mu
         c.axis_chunks_iter_mut(Axis(0), rows)
             .into_par_iter()
             .zip(a.axis_chunks_iter(Axis(0), rows).into_par_iter())
-            .for_each(|(mut c, a)| general_mat_mul(1.0, &a, &b, beta, &mut c));
+            .for_each(|(mut c, a)| general_mat_mul(1.0, &a, b, beta, &mut c));
     } else {
         let columns = block(n);
         c.axis_chunks_iter_mut(Axis(1), columns)
             .into_par_iter()
             .zip(b.axis_chunks_iter(Axis(1), columns).into_par_iter())
-            .for_each(|(mut c, b)| general_mat_mul(1.0, &a, &b, beta, &mut c));
+            .for_each(|(mut c, b)| general_mat_mul(1.0, a, &b, beta, &mut c));
     }
 }
 
 /// `a @ b`.
-pub(super) fn product(a: ArrayView2<f64>, b: ArrayView2<f64>) -> Array2<f64> {
+pub(super) fn product(a: &ArrayView2<f64>, b: &ArrayView2<f64>) -> Array2<f64> {
     let mut c = Array2::zeros((a.nrows(), b.ncols()));
     product_into(a, b, 0.0, c.view_mut());
     c
@@ -73,7 +73,7 @@ pub(super) fn batched(a: &ArrayViewD<f64>, b: &ArrayViewD<f64>) -> ArrayD<f64> {
             .into_shape_with_order((batch, n, m))
             .unwrap_or_else(|_| unreachable!("a new array is row-major"));
         stack.axis_iter_mut(Axis(0)).into_par_iter().enumerate().for_each(|(i, c)| {
-            product_into(matrix(&a, i), matrix(&b, i), 0.0, c);
+            product_into(&matrix(&a, i), &matrix(&b, i), 0.0, c);
         });
     }
     debug_assert_eq!(c.raw_dim().ndim(), shape.len());

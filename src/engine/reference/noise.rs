@@ -88,7 +88,7 @@ impl<'a> Noise<'a> {
         Self { spec }
     }
 
-    fn level(&self, dtype: DType, role: Role, terms: usize, functions: bool) -> Level {
+    fn level(self, dtype: DType, role: Role, terms: usize, functions: bool) -> Level {
         if role == Role::Exact || !dtype.is_float() {
             return Level::default();
         }
@@ -102,7 +102,7 @@ impl<'a> Noise<'a> {
     }
 
     /// Rounding of result `index`.
-    pub(super) fn forward_level(&self, call: &Call<'_>, index: usize) -> Level {
+    pub(super) fn forward_level(self, call: &Call<'_>, index: usize) -> Level {
         let dtype = call.outputs.get(index).map_or(DType::F32, |v| v.dtype);
         if let (Op::Cast { .. }, Some(from)) = (call.op, call.inputs.first()) {
             return self.cast_level(from.dtype, dtype);
@@ -113,16 +113,15 @@ impl<'a> Noise<'a> {
 
     /// Rounding of the cotangents of each input, and of their sums where a value is used
     /// more than once.
-    pub(super) fn backward_levels(&self, call: &Call<'_>) -> Vec<BackwardLevels> {
+    pub(super) fn backward_levels(self, call: &Call<'_>) -> Vec<BackwardLevels> {
         let level = |index: usize, dtype: DType| {
             let fan_in = self.level(dtype, Role::Reduction, 2, false);
-            let operator = match (call.op, call.outputs.first()) {
-                (Op::Cast { .. }, Some(from)) => self.cast_level(from.dtype, dtype),
-                _ => {
-                    let role = call.op.backward_role(index, call.inputs, call.outputs);
-                    let terms = call.op.backward_terms(index, call.inputs, call.outputs);
-                    self.level(dtype, role, terms, !call.op.is_arithmetic())
-                }
+            let operator = if let (Op::Cast { .. }, Some(from)) = (call.op, call.outputs.first()) {
+                self.cast_level(from.dtype, dtype)
+            } else {
+                let role = call.op.backward_role(index, call.inputs, call.outputs);
+                let terms = call.op.backward_terms(index, call.inputs, call.outputs);
+                self.level(dtype, role, terms, !call.op.is_arithmetic())
             };
             BackwardLevels { operator, fan_in }
         };
@@ -130,7 +129,7 @@ impl<'a> Noise<'a> {
     }
 
     /// A conversion rounds once, and only towards the coarser format.
-    fn cast_level(&self, from: DType, to: DType) -> Level {
+    fn cast_level(self, from: DType, to: DType) -> Level {
         let level = self.level(to, Role::Elementwise, 1, false);
         if from.unit_roundoff() >= to.unit_roundoff() && from.min_exponent() >= to.min_exponent() {
             return Level::default();
@@ -139,7 +138,7 @@ impl<'a> Noise<'a> {
     }
 
     /// The value with its rounding errors.
-    pub(super) fn perturb(&self, exact: Cotangent, level: &Level, node: usize, stage: Stage) -> Floats {
+    pub(super) fn perturb(self, exact: Cotangent, level: &Level, node: usize, stage: Stage) -> Floats {
         const CHUNK: usize = 1 << 14;
         if level.accumulate == 0.0 && level.store == 0.0 {
             return exact.value;
@@ -163,7 +162,7 @@ impl<'a> Noise<'a> {
     }
 
     /// Distinct for each replica and place.
-    fn key(&self, node: usize, stage: Stage) -> u64 {
+    fn key(self, node: usize, stage: Stage) -> u64 {
         let (stage, index) = match stage {
             Stage::Result(i) => (1, i),
             Stage::Cotangent(i) => (2, i),

@@ -34,7 +34,7 @@ pub(super) fn attention(x: Arguments<'_>, causal: bool, scale: Option<f64>) -> R
     let (query, key, value) = (q.view(), k.view(), v.view());
     let slices = weights.axis_iter_mut(Axis(0)).into_par_iter().zip(y.axis_iter_mut(Axis(0)).into_par_iter());
     slices.enumerate().for_each(|(i, (mut weights, y))| {
-        product_into(matrix(&query, i), matrix(&key, i).t(), 0.0, weights.view_mut());
+        product_into(&matrix(&query, i), &matrix(&key, i).t(), 0.0, weights.view_mut());
         weights.mapv_inplace(|score| score * scale);
         if let Some(mask) = &mask_view {
             weights += &matrix(mask, i);
@@ -50,7 +50,7 @@ pub(super) fn attention(x: Arguments<'_>, causal: bool, scale: Option<f64>) -> R
                 }
             }
         }
-        product_into(weights.view(), matrix(&value, i), 0.0, y);
+        product_into(&weights.view(), &matrix(&value, i), 0.0, y);
     });
 
     let full = with(l, s);
@@ -65,7 +65,7 @@ pub(super) fn attention(x: Arguments<'_>, causal: bool, scale: Option<f64>) -> R
                 per_batch(&batch_shape, if flip { s } else { l }, e, |i, mut out| {
                     let scores = scores.index_axis(Axis(0), i);
                     let scores = if flip { scores.reversed_axes() } else { scores };
-                    product_into(scores, matrix(&other, i), 0.0, out.view_mut());
+                    product_into(&scores, &matrix(&other, i), 0.0, out.view_mut());
                     out.mapv_inplace(|v| v * scale);
                 })
             })
@@ -80,7 +80,7 @@ pub(super) fn attention(x: Arguments<'_>, causal: bool, scale: Option<f64>) -> R
                     let weights: ArrayView2<f64> = weights
                         .into_dimensionality()
                         .unwrap_or_else(|_| unreachable!("made as [batch, l, s]"));
-                    product_into(weights.reversed_axes(), matrix(&g, i), 0.0, out);
+                    product_into(&weights.reversed_axes(), &matrix(&g, i), 0.0, out);
                 })
             }),
             mask_shape.as_ref().and_then(|shape| {
@@ -99,7 +99,7 @@ fn score_gradient(weights: &Floats, g: &Floats, v: &Floats) -> Array3<f64> {
     let mut scores = Array3::<f64>::zeros((shape[0], shape[1], shape[2]));
     let (g, v) = (g.view(), v.view());
     scores.axis_iter_mut(Axis(0)).into_par_iter().enumerate().for_each(|(i, mut scores)| {
-        product_into(matrix(&g, i), matrix(&v, i).t(), 0.0, scores.view_mut());
+        product_into(&matrix(&g, i), &matrix(&v, i).t(), 0.0, scores.view_mut());
         let weights = weights.index_axis(Axis(0), i);
         let mut terms = vec![0.0; weights.shape()[1]];
         for (mut scores, weights) in scores.axis_iter_mut(Axis(0)).zip(weights.axis_iter(Axis(0))) {

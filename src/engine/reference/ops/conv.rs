@@ -2,11 +2,14 @@
 //! group at a time. A transposed convolution is the gradient of a convolution with respect
 //! to its input, and the other way round: three functions serve both.
 
-use ndarray::parallel::prelude::*;
-use ndarray::{Array2, Array3, Array4, ArrayView2, ArrayView3, ArrayViewMut3, Axis, s};
+use std::borrow::Cow;
+use std::ops::Range;
+
+use ndarray::{ArrayView2, ArrayViewMut2};
+use rayon::prelude::*;
 
 use crate::engine::reference::applied::{Applied, Arguments, Cotangent, Fault, Site};
-use crate::engine::reference::elementwise::{reshaped, zip_broadcast};
+use crate::engine::reference::elementwise::{contiguous, from_vec, slice, zip_broadcast};
 use crate::engine::reference::gemm::product_into;
 use crate::engine::reference::sum::sum_with_terms;
 use crate::engine::reference::tensor::Floats;
@@ -15,6 +18,33 @@ use crate::program::Op;
 /// Chunks of samples whose weight gradients are summed separately: parallel, and the same
 /// whatever the number of threads.
 const WEIGHT_CHUNKS: usize = 8;
+
+/// Row-major `[a, b, h, w]`; a missing height is 1.
+struct Planes {
+    values: Floats,
+    dim: [usize; 4],
+}
+
+impl Planes {
+    fn new(x: &Floats) -> Self {
+        let dim = match *x.shape() {
+            [a, b, w] => [a, b, 1, w],
+            [a, b, h, w] => [a, b, h, w],
+            _ => [0; 4],
+        };
+        Self { values: contiguous(x), dim }
+    }
+
+    /// Elements of the `index`-th of `parts` equal parts.
+    fn part(&self, index: usize, parts: usize) -> &[f64] {
+        let size = self.values.len() / parts.max(1);
+        &slice(&self.values)[index * size..(index + 1) * size]
+    }
+
+    const fn size(&self) -> [usize; 2] {
+        [self.dim[2], self.dim[3]]
+    }
+}
 
 /// A two-dimensional convolution from `input` to `output` planes.
 #[derive(Clone, Copy, Debug)]
@@ -38,24 +68,38 @@ impl Geometry {
         self.output[0] * self.output[1]
     }
 
-    /// Position in the input that tap `tap` of the window at `at` reads, if inside.
-    fn source(&self, axis: usize, at: usize, tap: usize) -> Option<usize> {
-        (at * self.stride[axis] + tap * self.dilation[axis])
-            .checked_sub(self.padding[axis])
-            .filter(|i| *i < self.input[axis])
+    /// Whether every window is one element: nothing to unfold.
+    fn is_pointwise(&self) -> bool {
+        self.kernel == [1, 1] && self.stride == [1, 1] && self.padding == [0, 0]
     }
 
-    /// Calls `visit(row, first column, output row's columns, source plane row)` for each run
-    /// of window taps: `row` counts channel and tap, columns count output positions.
-    fn each_tap(&self, channels: usize, mut visit: impl FnMut(usize, usize, usize, usize, usize)) {
+    /// Output positions whose tap `tap` reads inside the input, and what the first reads.
+    fn reach(&self, axis: usize, tap: usize) -> (Range<usize>, usize) {
+        let offset = tap * self.dilation[axis];
+        let (stride, padding) = (self.stride[axis], self.padding[axis]);
+        let first = padding.saturating_sub(offset).div_ceil(stride);
+        let end = (self.input[axis] + padding).saturating_sub(offset).div_ceil(stride);
+        let end = end.min(self.output[axis]).max(first);
+        (first..end, (first * stride + offset).saturating_sub(padding))
+    }
+
+    /// Calls `visit(start in columns, length, start in x, stride in x)` for every run of
+    /// window elements that lie in one row of x.
+    fn each_run(&self, channels: usize, mut visit: impl FnMut(usize, usize, usize, usize)) {
+        let [height, width] = self.input;
         for c in 0..channels {
             for ky in 0..self.kernel[0] {
+                let (rows, top) = self.reach(0, ky);
                 for kx in 0..self.kernel[1] {
-                    let row = (c * self.kernel[0] + ky) * self.kernel[1] + kx;
-                    for oy in 0..self.output[0] {
-                        if let Some(y) = self.source(0, oy, ky) {
-                            visit(row, c, oy, y, kx);
-                        }
+                    let (columns, left) = self.reach(1, kx);
+                    if columns.is_empty() {
+                        continue;
+                    }
+                    let line = ((c * self.kernel[0] + ky) * self.kernel[1] + kx) * self.positions();
+                    for (i, row) in rows.clone().enumerate() {
+                        let source = (c * height + top + i * self.stride[0]) * width + left;
+                        let target = line + row * self.output[1] + columns.start;
+                        visit(target, columns.len(), source, self.stride[1]);
                     }
                 }
             }
@@ -63,122 +107,103 @@ impl Geometry {
     }
 
     /// Windows of one sample's channels as columns `[channels·kh·kw, positions]`.
-    fn unfold(&self, x: ArrayView3<f64>) -> Array2<f64> {
-        let mut columns = Array2::zeros((self.window(x.dim().0), self.positions()));
-        self.each_tap(x.dim().0, |row, c, oy, y, kx| {
-            let source = x.slice(s![c, y, ..]);
-            let mut run = columns.slice_mut(s![row, oy * self.output[1]..(oy + 1) * self.output[1]]);
-            for (ox, out) in run.iter_mut().enumerate() {
-                if let Some(i) = self.source(1, ox, kx) {
-                    *out = source[i];
-                }
-            }
+    fn unfold<'a>(&self, x: &'a [f64], channels: usize) -> Cow<'a, [f64]> {
+        if self.is_pointwise() {
+            return Cow::Borrowed(x);
+        }
+        let mut columns = vec![0.0; self.window(channels) * self.positions()];
+        self.each_run(channels, |target, length, source, stride| {
+            let run = columns[target..target + length].iter_mut();
+            run.zip(x[source..].iter().step_by(stride)).for_each(|(out, v)| *out = *v);
         });
-        columns
+        Cow::Owned(columns)
     }
 
     /// Adds columns back to where they came from.
-    fn fold(&self, columns: ArrayView2<f64>, mut x: ArrayViewMut3<f64>) {
-        self.each_tap(x.dim().0, |row, c, oy, y, kx| {
-            let mut target = x.slice_mut(s![c, y, ..]);
-            let run = columns.slice(s![row, oy * self.output[1]..(oy + 1) * self.output[1]]);
-            for (ox, value) in run.iter().enumerate() {
-                if let Some(i) = self.source(1, ox, kx) {
-                    target[i] += value;
-                }
-            }
+    fn fold(&self, columns: &[f64], x: &mut [f64], channels: usize) {
+        self.each_run(channels, |target, length, source, stride| {
+            let run = columns[target..target + length].iter();
+            x[source..].iter_mut().step_by(stride).zip(run).for_each(|(out, v)| *out += v);
         });
     }
 
     /// x `[n, c, ..]`, weight `[o, c/g, kh, kw]` to `[n, o, ..]`.
-    fn correlate(&self, x: &Array4<f64>, weight: &Array4<f64>) -> Array4<f64> {
-        let (n, c) = (x.dim().0, x.dim().1 / self.groups);
-        let o = weight.dim().0 / self.groups;
-        let mut y = Array4::zeros((n, o * self.groups, self.output[0], self.output[1]));
-        let kernels = rows(weight, self.window(c));
-        y.axis_iter_mut(Axis(0)).into_par_iter().enumerate().for_each(|(i, mut y)| {
-            let sample = x.index_axis(Axis(0), i);
-            y.axis_chunks_iter_mut(Axis(0), o.max(1)).into_par_iter().enumerate().for_each(|(g, y)| {
-                let columns = self.unfold(sample.slice(s![g * c..(g + 1) * c, .., ..]));
-                let y = y
-                    .into_shape_with_order((o, self.positions()))
-                    .unwrap_or_else(|_| unreachable!("a new array is row-major"));
-                product_into(kernels.slice(s![g * o..(g + 1) * o, ..]), columns.view(), 0.0, y);
-            });
+    fn correlate(&self, x: &Planes, weight: &Planes) -> Vec<f64> {
+        let (n, c, o) = (x.dim[0], x.dim[1] / self.groups, weight.dim[0] / self.groups);
+        let (parts, positions) = (n * self.groups, self.positions());
+        let mut y = vec![0.0; parts * o * positions];
+        y.par_chunks_mut((o * positions).max(1)).enumerate().for_each(|(i, y)| {
+            let columns = self.unfold(x.part(i, parts), c);
+            let kernels = matrix(weight.part(i % self.groups, self.groups), o, self.window(c));
+            product_into(
+                &kernels,
+                &matrix(&columns, self.window(c), positions),
+                0.0,
+                matrix_mut(y, o, positions),
+            );
         });
         y
     }
 
     /// Gradient of x: g `[n, o, ..]` to `[n, c, ..]`.
-    fn input_gradient(&self, g: &Array4<f64>, weight: &Array4<f64>) -> Array4<f64> {
-        let (n, o) = (g.dim().0, g.dim().1 / self.groups);
-        let c = weight.dim().1;
-        let mut x = Array4::zeros((n, c * self.groups, self.input[0], self.input[1]));
-        let kernels = rows(weight, self.window(c));
-        x.axis_iter_mut(Axis(0)).into_par_iter().enumerate().for_each(|(i, mut x)| {
-            let sample = g.index_axis(Axis(0), i);
-            x.axis_chunks_iter_mut(Axis(0), c.max(1)).into_par_iter().enumerate().for_each(|(group, x)| {
-                let g = flat(sample.slice(s![group * o..(group + 1) * o, .., ..]));
-                let mut columns = Array2::zeros((self.window(c), self.positions()));
-                let kernels = kernels.slice(s![group * o..(group + 1) * o, ..]);
-                product_into(kernels.t(), g.view(), 0.0, columns.view_mut());
-                self.fold(columns.view(), x);
-            });
+    fn input_gradient(&self, g: &Planes, weight: &Planes) -> Vec<f64> {
+        let (n, c, o) = (g.dim[0], weight.dim[1], g.dim[1] / self.groups);
+        let (parts, positions) = (n * self.groups, self.positions());
+        let mut x = vec![0.0; parts * c * self.input[0] * self.input[1]];
+        let part = (c * self.input[0] * self.input[1]).max(1);
+        x.par_chunks_mut(part).enumerate().for_each(|(i, x)| {
+            let kernels =
+                matrix(weight.part(i % self.groups, self.groups), o, self.window(c)).reversed_axes();
+            let g = matrix(g.part(i, parts), o, positions);
+            if self.is_pointwise() {
+                product_into(&kernels, &g, 0.0, matrix_mut(x, c, positions));
+            } else {
+                let mut columns = vec![0.0; self.window(c) * positions];
+                product_into(&kernels, &g, 0.0, matrix_mut(&mut columns, self.window(c), positions));
+                self.fold(&columns, x, c);
+            }
         });
         x
     }
 
     /// Gradient of the weight, given cotangent g `[n, o, ..]` and x `[n, c, ..]`.
-    fn weight_gradient(&self, g: &Array4<f64>, x: &Array4<f64>) -> Array4<f64> {
-        let (n, o) = (g.dim().0, g.dim().1 / self.groups);
-        let c = x.dim().1 / self.groups;
+    fn weight_gradient(&self, g: &Planes, x: &Planes) -> Vec<f64> {
+        let (n, c, o) = (g.dim[0], x.dim[1] / self.groups, g.dim[1] / self.groups);
+        let (parts, window, positions) = (n * self.groups, self.window(c), self.positions());
         let chunk = n.div_ceil(WEIGHT_CHUNKS).max(1);
         let starts: Vec<usize> = (0..n).step_by(chunk).collect();
-        let parts: Vec<Array3<f64>> = starts
+        let sums: Vec<Vec<f64>> = starts
             .into_par_iter()
             .map(|start| {
-                let mut sum = Array3::zeros((self.groups, o, self.window(c)));
-                for i in start..n.min(start + chunk) {
-                    let (g, x) = (g.index_axis(Axis(0), i), x.index_axis(Axis(0), i));
-                    sum.axis_iter_mut(Axis(0)).into_par_iter().enumerate().for_each(|(group, sum)| {
-                        let g = flat(g.slice(s![group * o..(group + 1) * o, .., ..]));
-                        let columns = self.unfold(x.slice(s![group * c..(group + 1) * c, .., ..]));
-                        product_into(g.view(), columns.t(), 1.0, sum);
-                    });
-                }
+                let mut sum = vec![0.0; self.groups * o * window];
+                sum.par_chunks_mut((o * window).max(1)).enumerate().for_each(|(group, sum)| {
+                    for i in start..n.min(start + chunk) {
+                        let part = i * self.groups + group;
+                        let columns = self.unfold(x.part(part, parts), c);
+                        let columns = matrix(&columns, window, positions);
+                        let g = matrix(g.part(part, parts), o, positions);
+                        product_into(&g, &columns.reversed_axes(), 1.0, matrix_mut(sum, o, window));
+                    }
+                });
                 sum
             })
             .collect();
-        let total = parts.into_iter().reduce(|a, b| a + b);
-        total
-            .unwrap_or_else(|| Array3::zeros((self.groups, o, self.window(c))))
-            .into_shape_with_order((o * self.groups, c, self.kernel[0], self.kernel[1]))
-            .unwrap_or_else(|_| unreachable!("the same number of elements"))
+        let total = sums.into_iter().reduce(|mut a, b| {
+            a.iter_mut().zip(b).for_each(|(a, b)| *a += b);
+            a
+        });
+        total.unwrap_or_else(|| vec![0.0; self.groups * o * window])
     }
 }
 
-/// A weight as a matrix with one row an output channel.
-fn rows(weight: &Array4<f64>, window: usize) -> ArrayView2<'_, f64> {
-    weight
-        .view()
-        .into_shape_with_order((weight.dim().0, window))
-        .unwrap_or_else(|_| unreachable!("weights are row-major here"))
+fn matrix(values: &[f64], rows: usize, columns: usize) -> ArrayView2<'_, f64> {
+    ArrayView2::from_shape((rows, columns), values)
+        .unwrap_or_else(|_| unreachable!("sizes follow from one geometry"))
 }
 
-/// Channels of one sample as rows.
-fn flat(x: ArrayView3<'_, f64>) -> Array2<f64> {
-    let (c, h, w) = x.dim();
-    x.to_owned().into_shape_with_order((c, h * w)).unwrap_or_else(|_| unreachable!("a row-major copy"))
-}
-
-/// Row-major `[a, b, h, w]`; a missing height becomes 1.
-fn planes(x: &Floats) -> Array4<f64> {
-    let shape = x.shape();
-    let (h, w) = if shape.len() == 3 { (1, shape[2]) } else { (shape[2], shape[3]) };
-    reshaped(x, &[shape[0], shape[1], h, w])
-        .into_owned()
-        .into_dimensionality()
-        .unwrap_or_else(|_| unreachable!("four dimensions"))
+fn matrix_mut(values: &mut [f64], rows: usize, columns: usize) -> ArrayViewMut2<'_, f64> {
+    ArrayViewMut2::from_shape((rows, columns), values)
+        .unwrap_or_else(|_| unreachable!("sizes follow from one geometry"))
 }
 
 /// `conv1d` and `conv2d`.
@@ -191,25 +216,23 @@ pub(super) fn conv(op: &Op, x: Arguments<'_>, site: &Site<'_>) -> Result<Applied
         _ => return Err("is not a convolution".to_owned()),
     };
     let (input, weight) = (x.float(0)?, x.float(1)?);
-    let (planes_x, planes_w) = (planes(input), planes(weight));
-    let (_, _, kh, kw) = planes_w.dim();
+    let (x_shape, w_shape) = (input.shape().to_vec(), weight.shape().to_vec());
+    let (input, weight) = (Planes::new(input), Planes::new(weight));
     let geometry = Geometry {
         stride,
         padding,
         dilation,
         groups,
-        kernel: [kh, kw],
-        input: [planes_x.dim().2, planes_x.dim().3],
+        kernel: weight.size(),
+        input: input.size(),
         output: plane_of(site.shape()),
     };
-    let y = reshaped(&geometry.correlate(&planes_x, &planes_w).into_dyn().into_shared(), site.shape());
-    let (input, weight) = (input.clone(), weight.clone());
+    let y = from_vec(site.shape(), geometry.correlate(&input, &weight)).into_shared();
     Ok(Applied::one(biased(y, x.optional(2)?), move |g, want| {
-        let planes_g = planes(g);
-        let shaped = |v: Array4<f64>, like: &Floats| reshaped(&v.into_dyn().into_shared(), like.shape());
+        let planes_g = Planes::new(g);
         vec![
-            want.then(0, || shaped(geometry.input_gradient(&planes_g, &planes(&weight)), &input)),
-            want.then(1, || shaped(geometry.weight_gradient(&planes_g, &planes(&input)), &weight)),
+            want.then(0, || from_vec(&x_shape, geometry.input_gradient(&planes_g, &weight))),
+            want.then(1, || from_vec(&w_shape, geometry.weight_gradient(&planes_g, &input))),
             want.then(2, || bias_gradient(g, want.terms)),
         ]
     }))
@@ -227,26 +250,23 @@ pub(super) fn conv_transpose(op: &Op, x: Arguments<'_>, site: &Site<'_>) -> Resu
         _ => return Err("is not a transposed convolution".to_owned()),
     };
     let (input, weight) = (x.float(0)?, x.float(1)?);
-    let (planes_x, planes_w) = (planes(input), planes(weight));
-    let (_, _, kh, kw) = planes_w.dim();
+    let (x_shape, w_shape) = (input.shape().to_vec(), weight.shape().to_vec());
+    let (input, weight) = (Planes::new(input), Planes::new(weight));
     let geometry = Geometry {
         stride,
         padding,
         dilation,
         groups,
-        kernel: [kh, kw],
+        kernel: weight.size(),
         input: plane_of(site.shape()),
-        output: [planes_x.dim().2, planes_x.dim().3],
+        output: input.size(),
     };
-    let y = geometry.input_gradient(&planes_x, &planes_w).into_dyn().into_shared();
-    let y = reshaped(&y, site.shape());
-    let (input, weight) = (input.clone(), weight.clone());
+    let y = from_vec(site.shape(), geometry.input_gradient(&input, &weight)).into_shared();
     Ok(Applied::one(biased(y, x.optional(2)?), move |g, want| {
-        let planes_g = planes(g);
-        let shaped = |v: Array4<f64>, like: &Floats| reshaped(&v.into_dyn().into_shared(), like.shape());
+        let planes_g = Planes::new(g);
         vec![
-            want.then(0, || shaped(geometry.correlate(&planes_g, &planes(&weight)), &input)),
-            want.then(1, || shaped(geometry.weight_gradient(&planes(&input), &planes_g), &weight)),
+            want.then(0, || from_vec(&x_shape, geometry.correlate(&planes_g, &weight))),
+            want.then(1, || from_vec(&w_shape, geometry.weight_gradient(&input, &planes_g))),
             want.then(2, || bias_gradient(g, want.terms)),
         ]
     }))

@@ -138,7 +138,9 @@ pub(super) fn index_put(x: Arguments<'_>, accumulate: bool) -> Result<Applied, F
         let through = || {
             let mut g = g.to_owned();
             if !accumulate {
-                rows.iter().for_each(|row| g.index_axis_mut(Axis(0), *row).fill(0.0));
+                for row in &rows {
+                    g.index_axis_mut(Axis(0), *row).fill(0.0);
+                }
             }
             g
         };

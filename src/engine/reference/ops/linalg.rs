@@ -1,5 +1,6 @@
 //! Matrix products.
 
+use ndarray::parallel::prelude::*;
 use ndarray::{ArrayView2, ArrayViewD, Axis, Ix2};
 
 use crate::engine::reference::applied::{Applied, Arguments, Cotangent, Fault, Site, Want};
@@ -49,13 +50,10 @@ pub(super) fn linear(x: Arguments<'_>, site: &Site<'_>) -> Result<Applied, Fault
     let shape = input.shape().to_vec();
     let rows: usize = shape.iter().rev().skip(1).product();
     let flat = reshaped(input, &[rows, ins]);
-    let mut y = product(plane(&flat.view()), plane(&weight.view()).t());
+    let mut y = product(&plane(&flat.view()), &plane(&weight.view()).t());
     if let Some(bias) = bias {
         let bias = bias.view();
-        ndarray::parallel::prelude::ParallelIterator::for_each(
-            ndarray::parallel::prelude::IntoParallelIterator::into_par_iter(y.axis_iter_mut(Axis(0))),
-            |mut row| row += &bias,
-        );
+        y.axis_iter_mut(Axis(0)).into_par_iter().for_each(|mut row| row += &bias);
     }
     let y = reshaped(&y.into_dyn().into_shared(), site.shape());
     Ok(Applied::one(y, move |g, want| {
@@ -64,9 +62,9 @@ pub(super) fn linear(x: Arguments<'_>, site: &Site<'_>) -> Result<Applied, Fault
         let gradient = plane(&gradient);
         vec![
             want.then(0, || {
-                reshaped(&product(gradient, plane(&weight.view())).into_dyn().into_shared(), &shape)
+                reshaped(&product(&gradient, &plane(&weight.view())).into_dyn().into_shared(), &shape)
             }),
-            want.then(1, || product(gradient.t(), plane(&flat.view())).into_dyn()),
+            want.then(1, || product(&gradient.t(), &plane(&flat.view())).into_dyn()),
             want.then(2, || sum_with_terms(&g, &[0], want.terms)),
         ]
     }))

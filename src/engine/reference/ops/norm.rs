@@ -130,11 +130,15 @@ impl Rows {
         let row = |row: &mut [f64]| {
             let count = row.len() as f64;
             let mean = if centred { pairwise(row) / count } else { 0.0 };
-            row.iter_mut().for_each(|v| *v -= mean);
+            for v in row.iter_mut() {
+                *v -= mean;
+            }
             let squares: Vec<f64> = row.iter().map(|v| v * v).collect();
             let var = pairwise(&squares) / count;
             let scale = 1.0 / (var + eps).sqrt();
-            row.iter_mut().for_each(|v| *v *= scale);
+            for v in row {
+                *v *= scale;
+            }
             (mean, var, scale)
         };
         let n = n.max(1);
@@ -151,7 +155,7 @@ impl Rows {
         let shape = g.shape().to_vec();
         let mut values = contiguous(g).into_owned().into_raw_vec_and_offset().0;
         let normal = slice(&self.values);
-        let row = |((g, v), (_, _, scale)): ((&mut [f64], &[f64]), &(f64, f64, f64))| {
+        let row = |g: &mut [f64], v: &[f64], (_, _, scale): &(f64, f64, f64)| {
             let count = g.len() as f64;
             let products: Vec<f64> = g.iter().zip(v).map(|(g, v)| g * v).collect();
             let slope = pairwise(&products) / count;
@@ -160,10 +164,10 @@ impl Rows {
         };
         if values.len() < PARALLEL {
             let rows = values.chunks_exact_mut(self.n).zip(normal.chunks_exact(self.n));
-            rows.zip(&self.statistics).for_each(row);
+            rows.zip(&self.statistics).for_each(|((g, v), s)| row(g, v, s));
         } else {
             let rows = values.par_chunks_exact_mut(self.n).zip(normal.par_chunks_exact(self.n));
-            rows.zip(&self.statistics).for_each(row);
+            rows.zip(&self.statistics).for_each(|((g, v), s)| row(g, v, s));
         }
         from_vec(&shape, values).into_shared()
     }

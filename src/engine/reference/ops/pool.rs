@@ -80,7 +80,9 @@ pub(super) fn avg_pool(op: &Op, x: Arguments<'_>, site: &Site<'_>) -> Result<App
                     let share = g / (r.divisor * c.divisor);
                     for row in r.start..r.end {
                         let line = &mut out[row * width + c.start..row * width + c.end];
-                        line.iter_mut().for_each(|v| *v += share);
+                        for v in line {
+                            *v += share;
+                        }
                     }
                 }
             })
@@ -96,8 +98,8 @@ struct Span {
 }
 
 fn spans(op: &Op, axis: usize, size: usize, count: usize) -> Vec<Span> {
-    let span = |at: usize| match op {
-        Op::AvgPool2d { kernel_size, stride, padding, count_include_pad, .. } => {
+    let span = |at: usize| {
+        if let Op::AvgPool2d { kernel_size, stride, padding, count_include_pad, .. } = op {
             let padding = padding[axis];
             // Counted from the start of the padding; the end is cut at the padding's end.
             let from = at * stride[axis];
@@ -107,8 +109,7 @@ fn spans(op: &Op, axis: usize, size: usize, count: usize) -> Vec<Span> {
             let elements = if *count_include_pad { to - from } else { end - start };
             // A window that lies in the padding alone gives 0.
             Span { start, end, divisor: elements.max(1) as f64 }
-        }
-        _ => {
+        } else {
             let (start, end) = (at * size / count, ((at + 1) * size).div_ceil(count));
             Span { start, end, divisor: (end - start) as f64 }
         }

@@ -33,12 +33,12 @@ pub(super) fn shape(op: &Op, inputs: &[Data], site: &Site<'_>) -> Result<Applied
     let results = forward(op, &floats, site, fill)?;
     let shapes: Vec<Vec<usize>> = floats.iter().map(|x| x.shape().to_vec()).collect();
     let op = op.clone();
-    let vjp: Vjp = Box::new(move |cotangents, _, want| match &op {
-        Op::Split { .. } => vec![want.then(0, || joined(&op, cotangents, &shapes[0]))],
-        _ => {
-            let Some(Some(g)) = cotangents.first() else { return Vec::new() };
-            (0..shapes.len()).map(|i| want.then(i, || backward(&op, g, &shapes, i, want.terms))).collect()
+    let vjp: Vjp = Box::new(move |cotangents, _, want| {
+        if let Op::Split { .. } = &op {
+            return vec![want.then(0, || joined(&op, cotangents, &shapes[0]))];
         }
+        let Some(Some(g)) = cotangents.first() else { return Vec::new() };
+        (0..shapes.len()).map(|i| want.then(i, || backward(&op, g, &shapes, i, want.terms))).collect()
     });
     Ok(Applied::many(results.into_iter().map(Data::Float).collect(), Some(vjp)))
 }

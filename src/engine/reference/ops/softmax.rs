@@ -43,9 +43,13 @@ pub(super) fn log_softmax(x: Arguments<'_>, dim: isize) -> Result<Applied, Fault
 /// Softmax of one row, in place.
 pub(super) fn softmax_row(row: &mut [f64]) {
     let max = row.iter().copied().fold(f64::NEG_INFINITY, max_nan);
-    row.iter_mut().for_each(|v| *v = (*v - max).exp());
+    for v in row.iter_mut() {
+        *v = (*v - max).exp();
+    }
     let sum = pairwise(row);
-    row.iter_mut().for_each(|v| *v /= sum);
+    for v in row {
+        *v /= sum;
+    }
 }
 
 /// Logarithm of the softmax of one row, in place.
@@ -53,7 +57,9 @@ pub(super) fn log_softmax_row(row: &mut [f64]) {
     let max = row.iter().copied().fold(f64::NEG_INFINITY, max_nan);
     let powers: Vec<f64> = row.iter().map(|v| (v - max).exp()).collect();
     let log = pairwise(&powers).ln();
-    row.iter_mut().for_each(|v| *v = (*v - max) - log);
+    for v in row {
+        *v = (*v - max) - log;
+    }
 }
 
 /// Applies `f` to every row along `dim` of a copy of `x`.

@@ -59,8 +59,8 @@ fn weighted_taps(row: Source, column: Source) -> impl Iterator<Item = (usize, us
 }
 
 fn sources(op: &Op, size: usize, count: usize) -> Vec<Source> {
-    let source = |at: usize| match op {
-        Op::UpsampleBilinear2d { align_corners, .. } => {
+    let source = |at: usize| {
+        if let Op::UpsampleBilinear2d { align_corners, .. } = op {
             let position = match (*align_corners, count) {
                 (true, 0 | 1) => 0.0,
                 (true, _) => at as f64 * ((size - 1) as f64 / (count - 1) as f64),
@@ -73,8 +73,7 @@ fn sources(op: &Op, size: usize, count: usize) -> Vec<Source> {
             )]
             let low = (position as usize).min(size - 1);
             Source { low, high: (low + 1).min(size - 1), weight: position - low as f64 }
-        }
-        _ => {
+        } else {
             let low = at * size / count;
             Source { low, high: low, weight: 0.0 }
         }

@@ -1,0 +1,140 @@
+//! `parity check`: plan, run, compare, report.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::args::{CheckArgs, Colour, Format, Mode};
+use super::failure::{Failure, request};
+use super::outcome::{self, Context};
+use super::progress::Line;
+use super::{output, targets};
+use crate::precision::Precision;
+use crate::recording::Lock;
+use crate::run::{Data, NoisePlan, Plan, Plant, Prepared, SubjectSpec, Supervision, Target, supervise};
+use crate::tolerance::Policy;
+use crate::verdict::DifferenceTable;
+
+/// Subdirectory of the output directory for recordings.
+const RECORDINGS: &str = "recordings";
+
+/// Runs the check; the exit code says what came of it.
+pub fn run(args: &CheckArgs) -> Result<u8, Failure> {
+    let policy = policy(args.policy.as_deref())?;
+    let targets = targets::resolve(&args.targets)?;
+    let plants = plants(&args.plant, &targets)?;
+    let spec = subject(args);
+    output::prepare(&args.out)?;
+    let _lock = Lock::acquire(&args.out.join("check")).map_err(request)?;
+    let prepared = Prepared::load(&spec).map_err(request)?;
+    let plans = plans(&spec, &targets, &plants, &policy, &args.out.join(RECORDINGS));
+    let mut how = Supervision::by_this_program().map_err(request)?;
+    how.fresh = args.fresh;
+    if args.no_cache {
+        how.cache = None;
+    }
+    if let Some(seconds) = args.silence {
+        how.silence = Some(Duration::from_secs(seconds));
+    }
+    let mut line = Line::new(plans.len());
+    let outcomes = supervise(&plans, &prepared, &how, &mut |target, event| line.event(target, event));
+    line.finish();
+    let outcomes = outcomes.map_err(request)?;
+    let context =
+        Context { prepared: &prepared, policy: &policy, args, command: output::command_line(args, &targets) };
+    let table = outcome::table(&context, &outcomes)?;
+    output::write(&args.out, &table)?;
+    print(args, &table);
+    Ok(table.conclusion.exit_code)
+}
+
+/// The built-in policy, or the user's.
+pub fn policy(path: Option<&Path>) -> Result<Policy, Failure> {
+    match path {
+        Some(path) => Policy::load(path),
+        None => Policy::builtin(),
+    }
+    .map_err(request)
+}
+
+fn subject(args: &CheckArgs) -> SubjectSpec {
+    SubjectSpec {
+        batch: args.model.batch as usize,
+        sequence: args.model.sequence.map(|n| n as usize),
+        train: args.model.mode == Mode::Train,
+        seed: args.seed,
+        data: match &args.data {
+            Some(path) => Data::File(path.clone()),
+            None if args.synthetic_data => Data::Seed,
+            None => Data::Auto,
+        },
+        ..SubjectSpec::new(&args.model.model)
+    }
+}
+
+/// Faults by target: `KIND[:PARAMETER][:PLACE]@TARGET`.
+fn plants(texts: &[String], targets: &[Target]) -> Result<Vec<(Target, Plant)>, Failure> {
+    texts
+        .iter()
+        .map(|text| {
+            let wrong = |reason: String| Failure::Request(format!("--plant {text}: {reason}"));
+            let (fault, target) = text
+                .split_once('@')
+                .ok_or_else(|| wrong("write KIND[:PARAMETER][:PLACE]@TARGET".to_owned()))?;
+            let target: Target = target.parse().map_err(request)?;
+            if !targets.contains(&target) {
+                return Err(wrong(format!("{target} is not one of the targets; add --target {target}")));
+            }
+            Ok((target, fault.parse().map_err(request)?))
+        })
+        .collect()
+}
+
+/// One plan a target, and one for each precision's reference.
+fn plans(
+    spec: &SubjectSpec,
+    targets: &[Target],
+    plants: &[(Target, Plant)],
+    policy: &Policy,
+    out: &Path,
+) -> Vec<Plan> {
+    let mut precisions: Vec<Precision> = targets.iter().map(|t| t.precision).collect();
+    precisions.dedup();
+    let mut plans: Vec<Plan> = Vec::new();
+    for target in targets {
+        let reference = target.reference();
+        if !plans.iter().any(|plan| plan.target == reference) {
+            let mut plan = Plan::new(spec.clone(), reference, out);
+            let replicas = policy.run.mc_replicas;
+            plan.noise = Some(NoisePlan { replicas, model: policy.model, ..NoisePlan::default() });
+            plans.push(plan);
+        }
+        if !target.is_reference() {
+            let mut plan = Plan::new(spec.clone(), *target, out);
+            plan.plant = plants.iter().find(|(t, _)| t == target).map(|(_, plant)| plant.clone());
+            plans.push(plan);
+        }
+    }
+    plans
+}
+
+#[expect(clippy::print_stdout, reason = "the output of the subcommand")]
+fn print(args: &CheckArgs, table: &DifferenceTable) {
+    let text = match args.format {
+        Format::Terminal => {
+            crate::report::terminal(table, &output::terminal_options(args.colour, args.all_rows))
+        }
+        Format::Json => crate::report::json(table),
+        Format::Markdown => crate::report::markdown(table),
+    };
+    match args.colour {
+        Colour::Never => print!("{text}"),
+        // Decides by itself what the stream can show.
+        Colour::Auto => anstream::print!("{text}"),
+        Colour::Always => print!("{text}"),
+    }
+}
+
+/// Where the recordings of a check lie.
+pub fn recordings(out: &Path) -> PathBuf {
+    out.join(RECORDINGS)
+}

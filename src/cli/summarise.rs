@@ -1,0 +1,95 @@
+//! From recordings and outcomes to the summaries that stand on top of the table.
+
+use std::collections::BTreeMap;
+
+use crate::recording::{Check, Manifest};
+use crate::verdict::{Counts, Finding, TargetStatus, TargetSummary};
+
+/// Length of a hash in summaries; the files have it in full.
+const SHORT: usize = 12;
+
+/// The start of a hash.
+pub fn short(hash: &str) -> String {
+    hash.chars().take(SHORT).collect()
+}
+
+/// Summary of a target that recorded.
+pub fn ran(
+    manifest: &Manifest,
+    status: TargetStatus,
+    wall_s: Option<f64>,
+    findings: &[Finding],
+) -> TargetSummary {
+    let evaluation = manifest.evaluation.as_ref();
+    let share = |count: usize| evaluation.map(|e| count as f64 / e.labelled.max(1) as f64);
+    let equal = |check: &Check| match check {
+        Check::Held { .. } => Some(true),
+        Check::Failed { .. } => Some(false),
+        Check::NotRun { .. } => None,
+    };
+    let mut notes = Vec::new();
+    if let Some(fault) = &manifest.planted {
+        notes.push(format!("a fault was planted on purpose: {fault}"));
+    }
+    if !manifest.engine.deterministic {
+        notes.push("this target does not promise equal bits from run to run".to_owned());
+    }
+    TargetSummary {
+        target: manifest.target.name.clone(),
+        engine: format!("{} {}", manifest.engine.engine, manifest.engine.version),
+        devices: manifest.devices.clone(),
+        device_name: manifest.engine.device_name.clone(),
+        emulated: manifest.engine.emulated,
+        precision: manifest.target.precision.clone(),
+        status,
+        reason: None,
+        modes: manifest.engine.modes.iter().cloned().collect(),
+        counts: counts(&manifest.target.name, findings),
+        loss: manifest.loss,
+        top1: evaluation.and_then(|e| share(e.top1)),
+        top5: evaluation.and_then(|e| share(e.top5)),
+        forward_s: Some(manifest.timing.forward_s),
+        backward_s: Some(manifest.timing.backward_s),
+        wall_s,
+        peak_memory_bytes: manifest.memory.peak_bytes,
+        repeat_equal: equal(&manifest.checks.determinism),
+        observer_equal: equal(&manifest.checks.observer),
+        notes,
+    }
+}
+
+/// Summary of a target that did not record.
+pub fn did_not_run(
+    target: &str,
+    precision: &str,
+    status: TargetStatus,
+    reason: &str,
+    findings: &[Finding],
+) -> TargetSummary {
+    TargetSummary {
+        target: target.to_owned(),
+        engine: target.split(':').next().unwrap_or(target).to_owned(),
+        devices: Vec::new(),
+        device_name: None,
+        emulated: false,
+        precision: precision.to_owned(),
+        status,
+        reason: Some(reason.to_owned()),
+        modes: BTreeMap::new(),
+        counts: counts(target, findings),
+        loss: None,
+        top1: None,
+        top5: None,
+        forward_s: None,
+        backward_s: None,
+        wall_s: None,
+        peak_memory_bytes: None,
+        repeat_equal: None,
+        observer_equal: None,
+        notes: Vec::new(),
+    }
+}
+
+fn counts(target: &str, findings: &[Finding]) -> Counts {
+    Counts::of(findings.iter().filter(|f| f.target == target))
+}

@@ -1,0 +1,13 @@
+//! Small cases for every operator: attributes, input shapes and kinds of values.
+//!
+//! Answers: on which inputs is an operator tried, whatever the engine. A [`Case`] knows
+//! neither engine nor tolerance; it gives a one-node [`Program`](crate::program::Program)
+//! whose loss weighs every result element differently, and the bytes of its inputs. Values
+//! are drawn by an integer hash and have at most 8 significant bits, so that every float
+//! dtype holds exactly the same numbers, on every platform.
+
+mod case;
+mod cases;
+
+pub use case::{Case, CaseInput, Fill};
+pub use cases::cases;

@@ -1,0 +1,248 @@
+//! Simulated rounding, and that without it nothing is random.
+
+use std::sync::Arc;
+
+use super::{gradient, host, pass};
+use crate::conformance::cases;
+use crate::engine::interpreter::PassOutput;
+use crate::engine::reference::{NoiseSpec, ReferenceEngine};
+use crate::numerics::{DType, ErrorModel, FloatFormat, Role};
+use crate::program::{Builder, Op, Program};
+use crate::tensor::HostTensor;
+
+fn noisy(replica: u64) -> ReferenceEngine {
+    ReferenceEngine::with_noise(NoiseSpec {
+        model: ErrorModel::default(),
+        formats: Arc::new(|dtype, _| FloatFormat::of(dtype)),
+        seed: 1,
+        replica,
+    })
+}
+
+/// Deterministic values around 0 with a variance of about 1/3.
+fn values(n: usize, key: usize) -> Vec<f64> {
+    (0..n).map(|i| ((i * 7919 + key * 104_729 + 13) % 10_007) as f64 / 5003.5 - 1.0).collect()
+}
+
+fn inputs(program: &Program) -> Vec<HostTensor> {
+    let tensor = |(key, input): (usize, &crate::program::ProgramInput)| {
+        let value = program.value(input.value);
+        let n = value.shape.iter().product();
+        HostTensor::from_f64(value.dtype, value.shape.clone(), &values(n, key)).unwrap()
+    };
+    program.inputs.iter().enumerate().map(tensor).collect()
+}
+
+fn norm(values: &[f64]) -> f64 {
+    values.iter().map(|v| v * v).sum::<f64>().sqrt()
+}
+
+fn distance(a: &[f64], b: &[f64]) -> f64 {
+    norm(&a.iter().zip(b).map(|(a, b)| a - b).collect::<Vec<_>>())
+}
+
+/// Every number of a pass.
+fn everything(out: &PassOutput) -> Vec<u8> {
+    let tensors = out.loss.iter().chain(out.activations.iter().map(|(_, t)| t));
+    let gradients = out.parameter_gradients.iter().chain(&out.input_gradients);
+    let mut bytes: Vec<u8> = tensors.flat_map(|t| t.bytes().to_vec()).collect();
+    for (name, _) in gradients {
+        bytes.extend(gradient(out, name).unwrap_or_default().iter().flat_map(|v| v.to_le_bytes()));
+    }
+    bytes
+}
+
+/// Token embedding, attention with key bias, feed-forward: large enough to be split.
+fn block() -> Program {
+    let (tokens, d) = (96, 64);
+    let mut b = Builder::new("block");
+    let x = b.batch_input("x", &[2, tokens, d]);
+    let linear = |b: &mut Builder, x, name: &str, outs: usize, ins: usize| {
+        let weight = b.parameter(&format!("{name}.weight"), &[outs, ins]);
+        let bias = b.parameter(&format!("{name}.bias"), &[outs]);
+        b.apply(Op::Linear {}, &[x, weight, bias])
+    };
+    let q = linear(&mut b, x, "query", d, d);
+    let k = linear(&mut b, x, "key", d, d);
+    let v = linear(&mut b, x, "value", d, d);
+    let attention = Op::ScaledDotProductAttention { is_causal: false, scale: Some(0.02) };
+    let y = b.module("attention", |b| b.apply(attention, &[q, k, v]));
+    let y = b.apply(Op::Add {}, &[x, y]);
+    let weight = b.parameter("norm.weight", &[d]);
+    let bias = b.parameter("norm.bias", &[d]);
+    let y = b.apply(Op::LayerNorm { normalized_shape: vec![d], eps: 1e-5 }, &[y, weight, bias]);
+    let y = linear(&mut b, y, "up", 256, d);
+    let y = b.module("hidden", |b| b.apply(Op::Gelu { approximate: crate::program::Gelu::None }, &[y]));
+    let scale = b.batch_input("scale", &[2, tokens, 256]);
+    let y = b.apply(Op::Mul {}, &[y, scale]);
+    let loss = b.apply(Op::Sum { dims: vec![], keepdim: false }, &[y]);
+    b.set_loss(loss);
+    b.finish().unwrap()
+}
+
+#[test]
+fn runs_are_bit_identical_whatever_the_number_of_threads() {
+    let program = block();
+    let inputs = inputs(&program);
+    for engine in [ReferenceEngine::new(), noisy(3)] {
+        let first = everything(&pass(&engine, &program, &inputs));
+        for threads in [1, 2, 5] {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            let again = pool.install(|| everything(&pass(&engine, &program, &inputs)));
+            assert!(first == again, "{threads} threads");
+        }
+    }
+}
+
+#[test]
+fn small_cases_are_bit_identical_between_runs() {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+    for case in cases() {
+        let program = case.program().unwrap();
+        let inputs = case.host_inputs(5).unwrap();
+        let engine = ReferenceEngine::new();
+        let first = everything(&pass(&engine, &program, &inputs));
+        let again = pool.install(|| everything(&pass(&engine, &program, &inputs)));
+        assert!(first == again, "{}", case.name);
+    }
+}
+
+/// One operator in `dtype` on large inputs, result captured, loss weighed by an input.
+fn single(op: Op, shapes: &[&[usize]], dtype: DType) -> Program {
+    let mut b = Builder::new("single");
+    let inputs: Vec<_> = shapes
+        .iter()
+        .enumerate()
+        .map(|(i, shape)| b.input(&format!("x{i}"), crate::program::InputKind::Batch, shape, dtype, |_| {}))
+        .collect();
+    let y = b.module("y", |b| b.apply(op, &inputs));
+    let shape = b.shape(y).to_vec();
+    let weight = b.input("weight", crate::program::InputKind::Buffer, &shape, dtype, |_| {});
+    let loss = b.apply(Op::Mul {}, &[y, weight]);
+    let loss = b.apply(Op::Sum { dims: vec![], keepdim: false }, &[loss]);
+    b.set_loss(loss);
+    b.finish().unwrap()
+}
+
+/// Operator, input shapes, and what the model says of it.
+type Row<'a> = (Op, &'a [&'a [usize]], Role, usize, ErrorModel);
+
+#[test]
+fn the_deviation_of_one_operator_is_its_eta() {
+    let model = ErrorModel::default();
+    let bare = ErrorModel { fn_ulp: 0.0, ..model };
+    let table: [Row; 7] = [
+        (Op::Mm {}, &[&[64, 256], &[256, 48]], Role::Matmul, 256, model),
+        (Op::Linear {}, &[&[100, 64], &[80, 64], &[80]], Role::Matmul, 64, model),
+        (Op::Tanh {}, &[&[5000]], Role::Elementwise, 1, model),
+        (Op::Add {}, &[&[5000], &[5000]], Role::Elementwise, 1, bare),
+        (Op::Softmax { dim: -1 }, &[&[50, 100]], Role::Softmax, 100, model),
+        (
+            Op::LayerNorm { normalized_shape: vec![64], eps: 1e-5 },
+            &[&[80, 64]],
+            Role::Normalisation,
+            64,
+            model,
+        ),
+        (Op::Mean { dims: vec![1], keepdim: false }, &[&[2000, 100]], Role::Reduction, 100, model),
+    ];
+    for dtype in [DType::F32, DType::BF16] {
+        for (op, shapes, role, n, model) in &table {
+            let program = single(op.clone(), shapes, dtype);
+            let inputs = inputs(&program);
+            let result = |engine: &ReferenceEngine| pass(engine, &program, &inputs).activations[0].1.to_f64();
+            let exact = result(&ReferenceEngine::new());
+            let found = distance(&result(&noisy(0)), &exact) / norm(&exact);
+            let mut expected = model.eta(*role, *n, &FloatFormat::of(dtype));
+            if *role == Role::Reduction {
+                // Accumulation is relative to the terms where they cancel.
+                let format = FloatFormat { u_store: 0.0, ..FloatFormat::of(dtype) };
+                let x = inputs[0].to_f64();
+                let terms = norm(&x) / 100.0;
+                let scale = if terms > norm(&exact) { terms } else { norm(&exact) };
+                let accumulate = model.eta(*role, *n, &format);
+                expected = (expected - accumulate) + accumulate * scale / norm(&exact);
+            }
+            let ratio = found / expected;
+            assert!((0.8..1.2).contains(&ratio), "{op:?} {dtype}: {found:e} against {expected:e}");
+        }
+    }
+}
+
+#[test]
+fn exact_operators_add_nothing_but_sums_of_cotangents_do() {
+    let program = single(Op::Expand { shape: vec![500, 40] }, &[&[40]], DType::F32);
+    let inputs = inputs(&program);
+    let exact = pass(&ReferenceEngine::new(), &program, &inputs);
+    let found = pass(&noisy(0), &program, &inputs);
+    assert_eq!(found.activations[0].1.to_f64(), exact.activations[0].1.to_f64());
+    let (g, noisy_g) = (gradient(&exact, "x0").unwrap(), gradient(&found, "x0").unwrap());
+    let relative = distance(&g, &noisy_g) / norm(&g);
+    assert!(relative > 1e-8 && relative < 1e-4, "{relative:e}");
+}
+
+#[test]
+fn replicas_differ_and_repeat() {
+    let program = single(Op::Tanh {}, &[&[100]], DType::F32);
+    let inputs = inputs(&program);
+    let run = |replica| everything(&pass(&noisy(replica), &program, &inputs));
+    assert!(run(0) == run(0) && run(0) != run(1));
+}
+
+#[test]
+fn a_structurally_zero_gradient_has_a_floor_that_is_not_zero() {
+    let program = block();
+    let inputs = inputs(&program);
+    let exact = pass(&ReferenceEngine::new(), &program, &inputs);
+    let zero = norm(&gradient(&exact, "key.bias").unwrap());
+    let query = norm(&gradient(&exact, "query.bias").unwrap());
+    let replicas: Vec<f64> = (0..4)
+        .map(|replica| {
+            let found = pass(&noisy(replica), &program, &inputs);
+            distance(&gradient(&found, "key.bias").unwrap(), &gradient(&exact, "key.bias").unwrap())
+        })
+        .collect();
+    assert!(zero < 1e-10 * query, "{zero:e} {query:e}");
+    // About the roundoff of f32 times the terms, of the order of the query bias's gradient.
+    for floor in &replicas {
+        assert!(*floor > 1e-9 * query && *floor < 1e-4 * query, "{replicas:?} {query:e}");
+    }
+}
+
+#[test]
+fn a_sum_that_cancels_keeps_the_error_of_its_terms() {
+    let program = single(Op::Sum { dims: vec![0], keepdim: false }, &[&[1000, 1]], DType::F32);
+    let alternating: Vec<f64> = (0..1000).map(|i| if i % 2 == 0 { 1.0 } else { -1.0 }).collect();
+    let inputs = [
+        HostTensor::from_f64(DType::F32, vec![1000, 1], &alternating).unwrap(),
+        HostTensor::from_f64(DType::F32, vec![1], &[1.0]).unwrap(),
+    ];
+    let squares: f64 = (0..200)
+        .map(|replica| pass(&noisy(replica), &program, &inputs).activations[0].1.to_f64()[0].powi(2))
+        .sum();
+    let expected = 0.30 * 1000f64.sqrt() * DType::F32.unit_roundoff() * 1000f64.sqrt();
+    let ratio = (squares / 200.0).sqrt() / expected;
+    assert!((0.8..1.2).contains(&ratio), "{ratio}");
+}
+
+#[test]
+fn below_the_normal_range_the_error_is_half_a_subnormal_step() {
+    let program = single(Op::MulScalar { value: 1.0 }, &[&[4000]], DType::F16);
+    let tiny = 2f64.powi(-20);
+    let x = HostTensor::from_f64(DType::F16, vec![4000], &vec![tiny; 4000]).unwrap();
+    let weight = host(&[4000], &vec![1.0; 4000]).cast(DType::F16);
+    let found = pass(&noisy(0), &program, &[x, weight]).activations[0].1.to_f64();
+    let step = 2f64.powi(-24);
+    assert!(found.iter().all(|v| (v - tiny).abs() <= 0.51 * step));
+    let deviation = distance(&found, &vec![tiny; 4000]) / 4000f64.sqrt();
+    assert!((deviation / (step / 12f64.sqrt()) - 1.0).abs() < 0.05, "{deviation:e}");
+}
+
+#[test]
+fn infinities_stay_what_they_are() {
+    let program = single(Op::Exp {}, &[&[3]], DType::F32);
+    let x = HostTensor::from_f64(DType::F32, vec![3], &[f64::INFINITY, f64::NAN, 0.0]).unwrap();
+    let weight = HostTensor::from_f64(DType::F32, vec![3], &[1.0; 3]).unwrap();
+    let found = pass(&noisy(0), &program, &[x, weight]).activations[0].1.to_f64();
+    assert!(found[0] == f64::INFINITY && found[1].is_nan() && (found[2] - 1.0).abs() < 1e-5);
+}
