@@ -20,6 +20,9 @@ pub mod statistics;
 mod gradient;
 mod view;
 
+#[cfg(test)]
+mod accidental_passes;
+
 pub use gradient::{GradientDifference, GradientState};
 pub use statistics::Statistics;
 pub use view::{Comparison, Pair, Structural, TensorView};

@@ -352,3 +352,36 @@ fn all_mistakes_are_reported_at_once_in_the_order_of_the_file() {
     assert_eq!(lines, [2, 11, 14]);
     assert_eq!(errors.to_string().lines().count(), 3);
 }
+
+#[test]
+fn the_documented_policy_is_accepted_and_the_documented_messages_are_real() {
+    let document = include_str!("../../docs/policies.md");
+    let (_, rest) = document.split_once("```toml\n").unwrap();
+    let policy = Policy::parse("mine.toml", rest.split_once("```").unwrap().0).unwrap();
+    let name = "gradient/classifier.weight";
+    assert_eq!(rule_of(&policy, name, Role::Matmul, Precision::Bf16, Scope::EndToEnd), "our-head");
+    for (change, message) in [
+        (
+            ("reason = ", "resaon = \"x\"\nreason = "),
+            "mine.toml:12: unknown key `resaon` in [[band]]; did you mean `reason`?",
+        ),
+        (("\"matmul\"", "\"matmull\""), "unknown role `matmull`; did you mean `matmul`?"),
+        (("unit = \"floor\"\n", ""), "[[band]] has no `unit`; add it"),
+        (
+            ("reason = \"measured\"\n", ""),
+            "band `mine` has no reason; say in `reason` why its numbers have their values",
+        ),
+        (("pass = 2.0", "pass = -1"), "a tolerance is a finite number, 0 or more"),
+        (("pass = 2.0", "pass = 5"), "`pass` may not exceed `fail`"),
+        (
+            ("pass = 2.0", "pass = 0.5"),
+            "correct results would fail; raise `pass`, or name the precisions that it is meant for",
+        ),
+        (("fail = 4.0", "fail = 1e9"), "nothing could fail it; lower `fail`"),
+        (("\"floor\"", "\"samples\""), "the unit `samples` goes with the quantity `metric` and no other"),
+    ] {
+        let printed = Policy::parse("mine.toml", &overlay(change)).unwrap_err().to_string();
+        assert!(printed.contains(message), "{printed}");
+        assert!(document.contains(message), "not documented: {message}");
+    }
+}
