@@ -62,13 +62,18 @@ struct Setting<'a> {
 
 /// Measures a pair of floats of equal shape.
 pub(super) fn measure(pair: &Pair<'_>) -> Statistics {
+    measure_on(pair, pulp::Arch::new())
+}
+
+/// The same with a given instruction set; the result does not depend on it.
+pub(super) fn measure_on(pair: &Pair<'_>, arch: pulp::Arch) -> Statistics {
     let dtype = pair.candidate.dtype();
     let setting = Setting {
         candidate: pair.candidate,
         reference: pair.reference,
         ulp: UlpScale::of(dtype),
         overflow: overflow_limit(dtype),
-        arch: pulp::Arch::new(),
+        arch,
     };
     let elements = pair.candidate.elements();
     let chunks = elements.div_ceil(CHUNK);

@@ -294,6 +294,18 @@ fn the_result_does_not_depend_on_the_number_of_threads() {
 }
 
 #[test]
+fn the_result_does_not_depend_on_the_instruction_set() {
+    let r: Vec<f64> = (1..20_000).map(|i| f64::from(i).sqrt() - 70.0).collect();
+    let c: Vec<f64> = r.iter().enumerate().map(|(i, x)| x * (1.0 + 1e-4 * (i as f64).sin())).collect();
+    for dtype in FLOATS {
+        let (c, r) = (tensor(dtype, &c), tensor(DType::F64, &r));
+        let pair = Pair { candidate: (&c).into(), reference: (&r).into() };
+        let with = |arch| format!("{:?}", pass::measure_on(&pair, arch));
+        assert_eq!(with(pulp::Arch::Scalar), with(pulp::Arch::new()), "{dtype}");
+    }
+}
+
+#[test]
 fn unaligned_bytes_are_compared_alike() {
     let (c, r) = (tensor(DType::F32, &[1.0, 2.0, 3.0]), tensor(DType::F64, &[1.0, 2.0, 4.0]));
     let shift = |t: &HostTensor| [&[0u8][..], t.bytes()].concat();
