@@ -32,6 +32,12 @@
 //! element, with scaled sums. The loops are plain Rust, compiled for AVX2 and AVX-512 beside
 //! the baseline (`pulp` picks at run time); the losing option, intrinsics, needs `unsafe` and
 //! a version for each machine.
+//!
+//! Measured beside a plain parallel sum over the same bytes (`benches/statistics.rs`; Xeon with
+//! AVX-512, processor time, other work on the machine): f32 against f32 0.57 to 0.65 of its
+//! rate, f32 against f64 0.61 to 0.69, f64 against f64 0.71 to 0.77, bf16 0.40 to 0.48, f16 0.33
+//! to 0.38. With AVX2 0.40 and 0.51 for the first two, with the baseline about half of that.
+//! About a third of the time waits for memory.
 
 mod classes;
 mod histogram;
