@@ -16,7 +16,6 @@ pub mod program;
 pub mod architecture;
 pub mod batch;
 pub mod precision;
-
 pub mod synth;
 
 pub mod trace;

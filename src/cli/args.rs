@@ -31,6 +31,8 @@ pub enum Command {
     /// Show the bands that apply to a model, and which line of which policy set each.
     #[command(subcommand)]
     Policy(PolicyCommand),
+    /// Make a model directory with random, well-conditioned weights.
+    Synth(SynthArgs),
     /// Write the program (the operator graph) of a model as JSON.
     Program(ProgramArgs),
     /// Run one planned target in this process (started by `check`, not by people).
@@ -174,6 +176,9 @@ pub struct SynthArgs {
     /// Seed of the weights.
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub seed: u64,
+    /// Files to split the weights into.
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub shards: u32,
     /// Directory to make; must not exist or be empty.
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,

@@ -11,6 +11,7 @@ mod program;
 mod progress;
 mod rules;
 mod summarise;
+mod synth;
 mod targets;
 
 use std::process::ExitCode;
@@ -26,6 +27,7 @@ pub fn main() -> ExitCode {
     let outcome = match &cli.command {
         Command::Check(args) => check::run(args),
         Command::Policy(PolicyCommand::Show(args)) => policy::show(args),
+        Command::Synth(args) => synth::run(args),
         Command::Program(args) => program::run(args),
         Command::Target { plan } => Ok(crate::run::serve(plan, &mut std::io::stdout())),
     };

@@ -204,7 +204,16 @@ pub trait Engine {
         false
     }
 
-    /// Events since the last call, of engines that observe themselves.
+    /// Begins to observe a pass whose events were asked for; they are collected by
+    /// [`Engine::drain_events`]. Without this call an engine that observes itself pays nothing.
+    ///
+    /// # Errors
+    /// If the observer cannot be started.
+    fn start_trace(&self) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    /// Events since [`Engine::start_trace`], of engines that observe themselves; ends the trace.
     fn drain_events(&self) -> Vec<OperatorEvent> {
         Vec::new()
     }

@@ -17,11 +17,14 @@ pub enum DeviceKind {
     Metal,
     /// Apple GPU through Metal Performance Shaders (libtorch's name).
     Mps,
+    /// A software device in the place of [`DeviceKind::Mps`], for tests: a kind of its own, so
+    /// that nothing it produces can be taken for a result of the real one.
+    MpsEmulated,
 }
 
 impl DeviceKind {
     /// Every kind.
-    pub const ALL: [Self; 4] = [Self::Cpu, Self::Cuda, Self::Metal, Self::Mps];
+    pub const ALL: [Self; 5] = [Self::Cpu, Self::Cuda, Self::Metal, Self::Mps, Self::MpsEmulated];
 
     /// Lower-case name.
     #[must_use]
@@ -31,6 +34,7 @@ impl DeviceKind {
             Self::Cuda => "cuda",
             Self::Metal => "metal",
             Self::Mps => "mps",
+            Self::MpsEmulated => "mps-emulated",
         }
     }
 }
@@ -86,9 +90,14 @@ mod tests {
 
     #[test]
     fn devices_are_read_and_written_with_their_index() {
-        for (text, canonical) in
-            [("cpu", "cpu"), ("cpu:0", "cpu"), ("cuda", "cuda:0"), ("cuda:3", "cuda:3"), ("metal", "metal:0")]
-        {
+        for (text, canonical) in [
+            ("cpu", "cpu"),
+            ("cpu:0", "cpu"),
+            ("cuda", "cuda:0"),
+            ("cuda:3", "cuda:3"),
+            ("metal", "metal:0"),
+            ("mps-emulated", "mps-emulated:0"),
+        ] {
             assert_eq!(text.parse::<DeviceSpec>().unwrap().to_string(), canonical);
         }
     }

@@ -54,6 +54,8 @@ pub struct PassOutput {
     pub buffers: Vec<(String, HostTensor)>,
     /// Devices that tensors said they live on: where parameters, intermediates, gradients were.
     pub devices: Vec<String>,
+    /// Device of each program input when the pass began.
+    pub input_devices: Vec<(String, String)>,
     /// Operator events (if asked for).
     pub events: Vec<OperatorEvent>,
     /// Seconds from the first operator to the loss, synchronised.
@@ -172,8 +174,15 @@ impl<'a, E: Engine> Pass<'a, E> {
     }
 
     fn run(mut self) -> Result<PassOutput, PassError> {
-        for tensor in self.leaves.iter().flatten() {
-            note_device(&mut self.out.devices, self.engine.device_of(tensor));
+        for input in &self.program.inputs {
+            if let Some(tensor) = &self.live[input.value.index()] {
+                let device = self.engine.device_of(tensor);
+                note_device(&mut self.out.devices, device.clone());
+                self.out.input_devices.push((input.name.clone(), device));
+            }
+        }
+        if self.options.trace {
+            self.engine.start_trace()?;
         }
         self.began = Instant::now();
         self.forward()?;
@@ -181,6 +190,8 @@ impl<'a, E: Engine> Pass<'a, E> {
         self.out.forward_s = self.began.elapsed().as_secs_f64();
         if self.options.gradients {
             self.backward()?;
+        } else {
+            self.take_events();
         }
         self.collect()
     }
@@ -272,6 +283,7 @@ impl<'a, E: Engine> Pass<'a, E> {
             shape: value.shape.clone(),
             dtype: value.dtype.name().to_owned(),
             device: self.engine.device_of(tensor),
+            number: false,
         };
         let nanos = |n: u128| u64::try_from(n).unwrap_or(u64::MAX);
         OperatorEvent {
@@ -285,14 +297,15 @@ impl<'a, E: Engine> Pass<'a, E> {
             thread: 0,
             inputs: call.inputs.iter().zip(inputs).map(|(v, t)| meta(v, t)).collect(),
             outputs: call.outputs.iter().zip(results).map(|(v, t)| meta(v, t)).collect(),
-            bytes_moved: 0,
             start_ns: nanos(start_ns),
             duration_ns: nanos(self.began.elapsed().as_nanos().saturating_sub(start_ns)),
+            ..OperatorEvent::default()
         }
     }
 
     fn backward(&mut self) -> Result<(), PassError> {
         let Some(loss) = self.program.outputs.loss.and_then(|id| self.kept.get(&id)).cloned() else {
+            self.take_events();
             return Ok(());
         };
         let program = self.program;
@@ -315,6 +328,7 @@ impl<'a, E: Engine> Pass<'a, E> {
         let gradients = self.engine.backward(&BackwardRequest { loss: &loss, wrt: &wrt })?;
         self.engine.synchronize()?;
         self.out.backward_s = start.elapsed().as_secs_f64();
+        self.take_events();
         for ((list, name), gradient) in names.into_iter().zip(gradients) {
             let gradient = match gradient {
                 None => Gradient::None,
@@ -335,10 +349,21 @@ impl<'a, E: Engine> Pass<'a, E> {
         Ok(())
     }
 
-    fn collect(mut self) -> Result<PassOutput, PassError> {
-        if self.options.trace && self.engine.observes_itself() {
-            self.out.events = self.engine.drain_events();
+    /// Events of an engine that observes itself, before results leave the device; such an
+    /// engine knows the node of an event, the program knows the module path of the node.
+    fn take_events(&mut self) {
+        if !self.options.trace || !self.engine.observes_itself() {
+            return;
         }
+        self.out.events = self.engine.drain_events();
+        for event in &mut self.out.events {
+            if let Some(node) = event.node.and_then(|index| self.program.nodes.get(index)) {
+                event.path.clone_from(&node.path);
+            }
+        }
+    }
+
+    fn collect(mut self) -> Result<PassOutput, PassError> {
         let fetch = |id: ValueId| self.kept.get(&id).map(|t| self.engine.download(t)).transpose();
         let outputs = &self.program.outputs;
         self.out.loss = outputs.loss.map(fetch).transpose()?.flatten();

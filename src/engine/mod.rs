@@ -5,9 +5,11 @@
 //! tensor. The interpreter is the same for all, so whatever differs between two recordings
 //! was done by an engine. Nothing here knows a tolerance.
 
+pub mod canary;
 pub mod candle;
 pub mod interpreter;
 pub mod reference;
+pub mod torch;
 
 mod api;
 mod device;

@@ -79,14 +79,9 @@ fn event(seq: u64) -> OperatorEvent {
         op: "linear".to_owned(),
         node: Some(3),
         path: "layers.0".to_owned(),
-        parent: None,
-        depth: 0,
-        thread: 0,
-        inputs: Vec::new(),
-        outputs: Vec::new(),
-        bytes_moved: 0,
         start_ns: 5,
         duration_ns: 7,
+        ..OperatorEvent::default()
     }
 }
 

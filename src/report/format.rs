@@ -69,7 +69,7 @@ pub fn deviation(finding: &Finding) -> String {
                 _ => "",
             };
             format!(
-                "{} {unit} (band {}, fails above {})",
+                "{} {unit} (within {}, outside above {})",
                 number(*deviation),
                 number(band.pass),
                 number(band.fail)

@@ -162,7 +162,7 @@ impl Page<'_> {
         )?;
         let mut line = deviation(finding);
         if let Some(relative) = finding.relative {
-            let _ = write!(line, "  rel {}", number(relative));
+            let _ = write!(line, ", relative {}", number(relative));
         }
         if !line.is_empty() {
             self.wrapped(out, &format!("{:13}{line}", ""), 13)?;
@@ -174,10 +174,10 @@ impl Page<'_> {
         if !finding.role.is_empty() {
             facts.push(finding.role.clone());
         }
-        facts.extend(finding.minimum_detectable.map(|m| format!("sees ≥ {}", number(m))));
-        facts.extend(finding.band.as_ref().map(|b| format!("{} at {}", b.rule, b.line)));
+        facts.extend(finding.minimum_detectable.map(|m| format!("sees from {} on", number(m))));
+        facts.extend(finding.band.as_ref().map(|b| format!("rule `{}` ({})", b.rule, b.line)));
         if !facts.is_empty() {
-            self.wrapped(out, &format!("{:13}{}", "", facts.join("  ")), 13)?;
+            self.wrapped(out, &format!("{:13}{}", "", facts.join(", ")), 13)?;
         }
         if finding.verdict != Verdict::Within
             && let Some(worst) = &finding.worst

@@ -7,7 +7,9 @@
 use super::{EngineKind, Target};
 use crate::engine::candle::CandleEngine;
 use crate::engine::reference::ReferenceEngine;
+use crate::engine::torch::{ModeSettings, TorchEngine};
 use crate::engine::{Engine, EngineError};
+use crate::precision::Precision;
 
 /// Code that runs on any engine.
 pub trait EngineVisitor {
@@ -27,9 +29,11 @@ pub fn with_engine<V: EngineVisitor>(target: &Target, visitor: V) -> Result<V::O
     match target.engine {
         EngineKind::Reference => Ok(visitor.visit(ReferenceEngine::new())),
         EngineKind::Candle => Ok(visitor.visit(CandleEngine::new(&target.device)?)),
-        EngineKind::Torch => Err(EngineError::Absent {
-            target: target.to_string(),
-            reason: "built without the `torch` feature; build with --features torch".to_owned(),
-        }),
+        EngineKind::Torch => {
+            let engine = TorchEngine::new(&target.device)?;
+            let tf32 = target.precision == Precision::Tf32;
+            engine.configure(&ModeSettings { tf32, ..ModeSettings::default() })?;
+            Ok(visitor.visit(engine))
+        }
     }
 }

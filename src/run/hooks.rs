@@ -101,6 +101,10 @@ impl<E: Engine, H: Hook<E>> Engine for Hooked<'_, E, H> {
         self.engine.observes_itself()
     }
 
+    fn start_trace(&self) -> Result<(), EngineError> {
+        self.engine.start_trace()
+    }
+
     fn drain_events(&self) -> Vec<OperatorEvent> {
         self.engine.drain_events()
     }

@@ -142,7 +142,7 @@ impl FromStr for Target {
     type Err = TargetError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        use crate::engine::DeviceKind::{Cpu, Cuda, Metal, Mps};
+        use crate::engine::DeviceKind::{Cpu, Cuda, Metal, Mps, MpsEmulated};
         let target = || text.to_owned();
         let (place, precision) = text.split_once('@').unwrap_or((text, "f32"));
         let (engine, device) = place.split_once(':').unwrap_or((place, "cpu"));
@@ -157,7 +157,9 @@ impl FromStr for Target {
         let (fits, choices) = match engine {
             EngineKind::Reference => (device.kind == Cpu, "cpu"),
             EngineKind::Candle => (matches!(device.kind, Cpu | Cuda | Metal), "cpu, cuda[:N] or metal[:N]"),
-            EngineKind::Torch => (matches!(device.kind, Cpu | Cuda | Mps), "cpu, cuda[:N] or mps"),
+            EngineKind::Torch => {
+                (matches!(device.kind, Cpu | Cuda | Mps | MpsEmulated), "cpu, cuda[:N] or mps")
+            }
         };
         if !fits {
             let (engine, device) = (engine.name(), device.to_string());
@@ -197,6 +199,7 @@ mod tests {
             ("candle", "candle:cpu@f32"),
             ("candle@f64", "candle:cpu@f64"),
             ("torch:cuda", "torch:cuda:0@f32"),
+            ("torch:mps-emulated", "torch:mps-emulated:0@f32"),
         ] {
             assert_eq!(short.parse::<Target>().unwrap().to_string(), full);
         }
@@ -210,6 +213,7 @@ mod tests {
             ("mlx", "reference, candle or torch"),
             ("candle:gpu@f32", "gpu"),
             ("candle:mps@f32", "metal"),
+            ("candle:mps-emulated@f32", "metal"),
             ("torch:metal@f32", "mps"),
             ("reference:cuda@f32", "cpu"),
             ("candle:cpu@f8", "f8"),

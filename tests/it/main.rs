@@ -1,5 +1,7 @@
 //! Integration tests: one binary, one module a subject.
 
 mod checkpoint;
+mod cli;
 mod golden;
+mod hostile;
 mod synth;

@@ -24,7 +24,7 @@ pub(super) fn apply(op: &Op, s: &Situation<'_>, x: &[&Tensor]) -> Result<Vec<Ten
     let rank = a.rank();
     let y = match op {
         Op::Embedding {} => candle_nn::Embedding::new(a.clone(), a.dim(1)?).forward(arg(x, 1)?),
-        Op::IndexSelect { dim } => a.contiguous()?.index_select(arg(x, 1)?, axis(*dim, rank)?),
+        Op::IndexSelect { dim } => a.contiguous()?.index_select(&arg(x, 1)?.contiguous()?, axis(*dim, rank)?),
         Op::Gather { dim } => {
             let (dim, index) = (axis(*dim, rank)?, arg(x, 1)?.contiguous()?);
             let table = if s.training() { covered(a, &index, Some(dim))? } else { a.clone() };

@@ -1,6 +1,10 @@
 //! Losses.
+//!
+//! `candle_nn` knows no ignored class. Where `ignore_index` cannot be a class (−100 by
+//! default) and no label has that value, its functions are called; labels are looked at for
+//! that. Labels that are to be ignored take the decomposition, as they do with class weights.
 
-use candle_core::{Result, Tensor};
+use candle_core::{DType, Result, Tensor};
 use candle_nn::loss;
 
 use super::pointwise::log_one_plus_exp_of_minus_abs;
@@ -34,8 +38,16 @@ pub(super) fn supports(op: &Op, s: &Situation<'_>) -> Support {
 pub(super) fn apply(op: &Op, _s: &Situation<'_>, x: &[&Tensor]) -> Result<Vec<Tensor>> {
     let (a, t) = (arg(x, 0)?, arg(x, 1)?);
     let y = match op {
-        Op::CrossEntropy { .. } if plain_classes(op, x.len(), a.dim(1)?) => loss::cross_entropy(a, t),
-        Op::NllLoss { .. } if plain_classes(op, x.len(), a.dim(1)?) => loss::nll(a, t),
+        Op::CrossEntropy { ignore_index, .. }
+            if plain_classes(op, x.len(), a.dim(1)?) && !occurs(*ignore_index, t)? =>
+        {
+            loss::cross_entropy(a, t)
+        }
+        Op::NllLoss { ignore_index, .. }
+            if plain_classes(op, x.len(), a.dim(1)?) && !occurs(*ignore_index, t)? =>
+        {
+            loss::nll(a, t)
+        }
         Op::CrossEntropy { ignore_index, label_smoothing, reduction } => {
             let scores = candle_nn::ops::log_softmax(a, 1)?;
             weighted_nll(&scores, t, x.get(2).copied(), *ignore_index, *label_smoothing, *reduction)
@@ -80,6 +92,11 @@ fn plain_classes(op: &Op, arguments: usize, classes: usize) -> bool {
     };
     let ignores_a_class = usize::try_from(ignored).is_ok_and(|class| class < classes);
     arguments == 2 && reduction == LossReduction::Mean && smoothing == 0.0 && !ignores_a_class
+}
+
+/// Whether a label is to be ignored.
+fn occurs(ignored: i64, labels: &Tensor) -> Result<bool> {
+    Ok(labels.eq(ignored)?.to_dtype(DType::F32)?.sum_all()?.to_scalar::<f32>()? > 0.0)
 }
 
 /// Negative log-likelihood of log-probabilities `[n, c]`, as `ATen` defines it with class

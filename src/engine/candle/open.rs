@@ -59,7 +59,7 @@ impl CandleEngine {
             // Drivers that are missing can panic inside, rather than fail.
             DeviceKind::Cuda => caught(|| Device::new_cuda(index)),
             DeviceKind::Metal => caught(|| Device::new_metal(index)),
-            DeviceKind::Mps => {
+            DeviceKind::Mps | DeviceKind::MpsEmulated => {
                 return Err(absent("candle has no device `mps`; it calls it `metal`".to_owned()));
             }
         };
@@ -122,7 +122,7 @@ fn remedy(kind: DeviceKind, message: &str) -> String {
     let (compiled, feature, machine) = match kind {
         DeviceKind::Cuda => (cfg!(feature = "cuda"), "cuda", "an NVIDIA GPU with its driver"),
         DeviceKind::Metal => (cfg!(feature = "metal"), "metal", "an Apple GPU"),
-        DeviceKind::Cpu | DeviceKind::Mps => return message.to_owned(),
+        DeviceKind::Cpu | DeviceKind::Mps | DeviceKind::MpsEmulated => return message.to_owned(),
     };
     if compiled {
         format!("{message}; run this on a machine with {machine}, or choose another device")

@@ -131,23 +131,16 @@ pub(super) fn axes(dims: &[isize], rank: usize) -> Result<Vec<usize>> {
     if dims.is_empty() { Ok((0..rank).collect()) } else { dims.iter().map(|d| axis(*d, rank)).collect() }
 }
 
-/// `f` on the tensors as they are; once more on contiguous copies if candle refuses their
-/// strides (a refusal, not a wrong number: its users add `.contiguous()` then).
+/// `f` on the tensors as they are; once more on contiguous copies if candle refuses views
+/// (each backend in words of its own; a refusal, not a wrong number: its users add
+/// `.contiguous()` then).
 pub(super) fn contiguous_if_refused(
     a: &Tensor,
     b: &Tensor,
     f: impl Fn(&Tensor, &Tensor) -> Result<Tensor>,
 ) -> Result<Tensor> {
     match f(a, b) {
-        Err(error) if refuses_strides(&error) => f(&a.contiguous()?, &b.contiguous()?),
+        Err(_) if !a.is_contiguous() || !b.is_contiguous() => f(&a.contiguous()?, &b.contiguous()?),
         other => other,
-    }
-}
-
-fn refuses_strides(error: &Error) -> bool {
-    match error {
-        Error::MatMulUnexpectedStriding(_) | Error::RequiresContiguous { .. } => true,
-        Error::WithBacktrace { inner, .. } | Error::Context { inner, .. } => refuses_strides(inner),
-        _ => false,
     }
 }

@@ -57,15 +57,14 @@ fn native_nearest(output: [usize; 2], s: &Situation<'_>) -> bool {
 fn interpolation(n: usize, m: usize, align_corners: bool) -> Vec<f64> {
     let mut weights = vec![0.0; m * n];
     for (i, row) in weights.chunks_exact_mut(n.max(1)).enumerate() {
-        let source = if align_corners {
-            if m > 1 { i as f64 * (n - 1) as f64 / (m - 1) as f64 } else { 0.0 }
+        // The position is whole + part in exact integers, so that only the weight is rounded.
+        let (above, below) = if align_corners {
+            if m > 1 { (i * (n - 1), m - 1) } else { (0, 1) }
         } else {
-            let centre = (i as f64 + 0.5) * n as f64 / m as f64 - 0.5;
-            if centre > 0.0 { centre } else { 0.0 }
+            (((2 * i + 1) * n).saturating_sub(m), 2 * m)
         };
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 <= source < n")]
-        let low = (source as usize).min(n.saturating_sub(1));
-        let part = source - low as f64;
+        let low = (above / below).min(n.saturating_sub(1));
+        let part = (above - low * below) as f64 / below as f64;
         for (at, weight) in [(low, 1.0 - part), ((low + 1).min(n.saturating_sub(1)), part)] {
             if let Some(slot) = row.get_mut(at) {
                 *slot += weight;

@@ -4,7 +4,7 @@
 
 use candle_core::Tensor;
 
-use super::harness::{backward, cpu, forward, host};
+use super::harness::{apply, cpu, forward, host};
 use crate::engine::candle::{CandleEngine, KernelSet};
 use crate::engine::{BackwardRequest, Call, DeviceSpec, Engine, Leaf};
 use crate::numerics::DType;
@@ -17,10 +17,7 @@ fn first(op: &Op, inputs: &[HostTensor]) -> Vec<f64> {
 
 /// Gradient of the first input for an incoming gradient of ones.
 fn gradient(op: &Op, inputs: &[HostTensor]) -> Vec<f64> {
-    let y = forward(&cpu(), op, inputs).unwrap().remove(0);
-    let ones = host(y.dtype(), y.shape(), &vec![1.0; y.elements()]);
-    let (_, mut gradients) = backward(&cpu(), op, inputs, &ones).unwrap();
-    gradients.remove(0).unwrap().to_f64()
+    apply(&cpu(), op, inputs).unwrap().1.remove(0).unwrap().to_f64()
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! The trait's other promises.
 
-use super::harness::{cpu, forward, host};
+use super::harness::{cpu, forward, gradients, host};
 use crate::engine::candle::{CandleEngine, KernelSet, VERSION};
+use crate::engine::interpreter::{Gradient, PassOptions, PassOutput, run_pass};
 use crate::engine::{BackwardRequest, Call, DeviceSpec, Engine, EngineError, Leaf};
 use crate::numerics::DType;
-use crate::program::{Op, Value};
+use crate::program::{Builder, Gelu, Op, Program, Value};
 use crate::tensor::HostTensor;
 
 #[test]
@@ -122,4 +123,53 @@ fn what_candle_refuses_or_panics_on_is_an_error_that_names_the_node() {
     assert!(message.starts_with("#3 index_select (table) failed in candle:cpu: "), "{message}");
     let panicked = crate::engine::candle::run::caught::<()>(|| panic!("inside"));
     assert_eq!(panicked.unwrap_err(), "candle panicked: inside");
+}
+
+/// A block whose activations are views, reductions over views and products.
+fn block() -> Program {
+    let mut b = Builder::new("block");
+    let x = b.batch_input("x", &[2, 5, 4]);
+    let (w, v) = (b.parameter("w", &[6, 4]), b.parameter("v", &[6]));
+    let h = b.module("linear", |b| b.apply(Op::Linear {}, &[x, w, v]));
+    let h = b.module("act", |b| b.apply(Op::Gelu { approximate: Gelu::Tanh }, &[h]));
+    let h = b.module("turn", |b| b.apply(Op::Permute { dims: vec![0, 2, 1] }, &[h]));
+    let h = b.module("mean", |b| b.apply(Op::Mean { dims: vec![-1], keepdim: true }, &[h]));
+    let h = b.module("soft", |b| b.apply(Op::Softmax { dim: 1 }, &[h]));
+    let h = b.apply(Op::Mul {}, &[h, h]);
+    let loss = b.apply(Op::Sum { dims: vec![], keepdim: false }, &[h]);
+    b.set_loss(loss);
+    b.finish().unwrap()
+}
+
+#[test]
+fn observing_changes_no_bit_of_the_loss_or_of_a_parameter_gradient() {
+    let program = block();
+    let feed = |name: &str| {
+        let shape: &[usize] = match name {
+            "x" => &[2, 5, 4],
+            "w" => &[6, 4],
+            _ => &[6],
+        };
+        let n = shape.iter().product::<usize>();
+        Some(host(DType::F32, shape, &(0..n).map(|i| (i as f64 * 0.7).sin()).collect::<Vec<_>>()))
+    };
+    let run = |capture, activation_gradients| {
+        let options =
+            PassOptions { capture, gradients: true, activation_gradients, ..PassOptions::default() };
+        run_pass(&cpu(), &program, &feed, options).unwrap()
+    };
+    let bits = |output: &PassOutput| {
+        let mut all = vec![output.loss.as_ref().unwrap().bytes().to_vec()];
+        for gradient in gradients(output).into_values() {
+            all.push(gradient.unwrap().bytes().to_vec());
+        }
+        all
+    };
+    let plain = run(false, false);
+    let observed = run(true, true);
+    assert_eq!(bits(&plain), bits(&run(true, false)));
+    assert_eq!(bits(&plain), bits(&observed));
+    assert_eq!(observed.activation_gradients.len(), 5);
+    assert!(observed.activation_gradients.iter().all(|(_, g)| matches!(g, Gradient::Value(_))));
+    assert_eq!(observed.devices, ["cpu"]);
 }

@@ -1,11 +1,13 @@
-//! One operator on one engine, forward and backward, from host tensors.
+//! One case, or one operator, on any engine.
 
-use candle_core::Tensor;
+use std::collections::BTreeMap;
 
+use crate::conformance::Case;
 use crate::engine::candle::CandleEngine;
+use crate::engine::interpreter::{Gradient, PassError, PassOptions, PassOutput, run_pass};
 use crate::engine::{BackwardRequest, Call, DeviceSpec, Engine, EngineError, Leaf};
 use crate::numerics::DType;
-use crate::program::{Op, Value, infer};
+use crate::program::{Op, Program, Value, infer};
 use crate::tensor::HostTensor;
 
 pub(super) fn cpu() -> CandleEngine {
@@ -16,60 +18,82 @@ pub(super) fn host(dtype: DType, shape: &[usize], values: &[f64]) -> HostTensor 
     HostTensor::from_f64(dtype, shape.to_vec(), values).unwrap()
 }
 
-pub(super) fn types(tensors: &[HostTensor]) -> Vec<Value> {
-    tensors.iter().map(|t| Value { shape: t.shape().to_vec(), dtype: t.dtype() }).collect()
+/// A case in one dtype, with its inputs by name.
+pub(super) struct Prepared {
+    pub program: Program,
+    pub inputs: BTreeMap<String, HostTensor>,
 }
 
-fn call(
+pub(super) fn prepare(case: &Case, dtype: DType) -> Prepared {
+    let program = case.program_in(dtype).unwrap();
+    let tensors = case.host_inputs_for(&program, 3).unwrap();
+    let inputs = program.inputs.iter().zip(tensors).map(|(input, t)| (input.name.clone(), t)).collect();
+    Prepared { program, inputs }
+}
+
+impl Prepared {
+    pub fn pass<E: Engine>(&self, engine: &E, gradients: bool) -> Result<PassOutput, PassError> {
+        let options = PassOptions { capture: true, gradients, ..PassOptions::default() };
+        run_pass(engine, &self.program, &|name| self.inputs.get(name).cloned(), options)
+    }
+}
+
+/// Gradients by name; `None` where the engine has none.
+pub(super) fn gradients(output: &PassOutput) -> BTreeMap<String, Option<HostTensor>> {
+    let all = output.parameter_gradients.iter().chain(&output.input_gradients);
+    all.map(|(name, gradient)| match gradient {
+        Gradient::None => (name.clone(), None),
+        Gradient::Value(value) => (name.clone(), Some(value.clone())),
+    })
+    .collect()
+}
+
+/// One operator, outside a program: its results and the gradients of its float inputs for
+/// an incoming gradient of ones.
+pub(super) fn apply(
     engine: &CandleEngine,
     op: &Op,
-    tensors: &[&Tensor],
-    values: &[Value],
-) -> Result<Vec<Tensor>, EngineError> {
-    let inputs: Vec<&Value> = values.iter().collect();
-    let outputs = infer(op, &inputs).unwrap();
+    inputs: &[HostTensor],
+) -> Result<(Vec<HostTensor>, Vec<Option<HostTensor>>), EngineError> {
+    let values: Vec<Value> =
+        inputs.iter().map(|t| Value { shape: t.shape().to_vec(), dtype: t.dtype() }).collect();
+    let values: Vec<&Value> = values.iter().collect();
+    let outputs = infer(op, &values).unwrap();
     let outputs: Vec<&Value> = outputs.iter().collect();
-    let call = Call { op, inputs: &inputs, outputs: &outputs, node: 0, path: "" };
-    let results = engine.apply(&call, tensors)?;
-    assert_eq!(results.len(), outputs.len(), "{op:?}");
-    for (tensor, value) in results.iter().zip(&outputs) {
-        assert_eq!(tensor.dims(), value.shape, "{op:?}");
-        assert_eq!(engine.download(tensor).unwrap().dtype(), value.dtype, "{op:?}");
-    }
-    Ok(results)
+    let tensors: Vec<_> = inputs
+        .iter()
+        .map(|t| {
+            let leaf = if t.dtype().is_float() { Leaf::Differentiable } else { Leaf::Constant };
+            engine.upload(t, leaf)
+        })
+        .collect::<Result<_, _>>()?;
+    let wrt: Vec<_> = tensors.iter().collect();
+    let results = engine.apply(&Call { op, inputs: &values, outputs: &outputs, node: 0, path: "" }, &wrt)?;
+    let loss = results[0].sum_all().unwrap();
+    let gradients = engine.backward(&BackwardRequest { loss: &loss, wrt: &wrt })?;
+    let results = results.iter().map(|t| engine.download(t)).collect::<Result<_, _>>()?;
+    let gradients = gradients
+        .iter()
+        .map(|g| g.as_ref().map(|g| engine.download(g)).transpose())
+        .collect::<Result<_, _>>()?;
+    Ok((results, gradients))
 }
 
-/// Results without gradients.
+/// Results of one operator without gradients.
 pub(super) fn forward(
     engine: &CandleEngine,
     op: &Op,
     inputs: &[HostTensor],
 ) -> Result<Vec<HostTensor>, EngineError> {
+    let values: Vec<Value> =
+        inputs.iter().map(|t| Value { shape: t.shape().to_vec(), dtype: t.dtype() }).collect();
+    let values: Vec<&Value> = values.iter().collect();
+    let outputs = infer(op, &values).unwrap();
+    let outputs: Vec<&Value> = outputs.iter().collect();
     let tensors: Vec<_> =
         inputs.iter().map(|t| engine.upload(t, Leaf::Constant)).collect::<Result<_, _>>()?;
-    let results = call(engine, op, &tensors.iter().collect::<Vec<_>>(), &types(inputs))?;
+    let tensors: Vec<_> = tensors.iter().collect();
+    let results =
+        engine.apply(&Call { op, inputs: &values, outputs: &outputs, node: 0, path: "" }, &tensors)?;
     results.iter().map(|t| engine.download(t)).collect()
-}
-
-/// Results on the training path, and the gradients of the float inputs for the incoming
-/// gradient `g` of the first result (`None` for integer inputs too).
-pub(super) fn backward(
-    engine: &CandleEngine,
-    op: &Op,
-    inputs: &[HostTensor],
-    g: &HostTensor,
-) -> Result<(Vec<HostTensor>, Vec<Option<HostTensor>>), EngineError> {
-    let leaf = |t: &HostTensor| if t.dtype().is_float() { Leaf::Differentiable } else { Leaf::Constant };
-    let tensors: Vec<_> = inputs.iter().map(|t| engine.upload(t, leaf(t))).collect::<Result<_, _>>()?;
-    let results = call(engine, op, &tensors.iter().collect::<Vec<_>>(), &types(inputs))?;
-    let g = engine.upload(g, Leaf::Constant)?;
-    let product = results[0].mul(&g).unwrap();
-    let loss = product.sum_all().unwrap();
-    let wrt: Vec<&Tensor> = tensors.iter().collect();
-    let gradients = engine.backward(&BackwardRequest { loss: &loss, wrt: &wrt })?;
-    let down = |t: &Tensor| engine.download(t);
-    Ok((
-        results.iter().map(down).collect::<Result<_, _>>()?,
-        gradients.iter().map(|g| g.as_ref().map(down).transpose()).collect::<Result<_, _>>()?,
-    ))
 }

@@ -1,0 +1,118 @@
+//! Compiles the C++ part of the libtorch engine. Without feature `torch` there
+//! is nothing to build.
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    #[cfg(feature = "torch")]
+    torch::build();
+}
+
+#[cfg(feature = "torch")]
+mod torch {
+    use std::env;
+    use std::path::{Path, PathBuf};
+
+    const NATIVE: &str = "src/engine/torch/native";
+
+    pub fn build() {
+        let lib = folder_of_libraries();
+        let include = folder_of_headers(&lib);
+        let abi = variable("LIBTORCH_CXX11_ABI").unwrap_or_else(|| "1".to_owned());
+        println!("cargo::rerun-if-changed={NATIVE}");
+
+        let mut build = cc::Build::new();
+        build
+            .cpp(true)
+            .std("c++17")
+            .pic(true)
+            // Always optimised: the trace's cost is measured in debug builds too.
+            .opt_level(2)
+            // The library is built with NDEBUG. Without it the layout of
+            // at::RecordFunction differs and every callback reads garbage.
+            .define("NDEBUG", None)
+            .define("_GLIBCXX_USE_CXX11_ABI", abi.as_str())
+            .debug(false)
+            .warnings(true)
+            .extra_warnings(true)
+            .flag("-Wno-unused-parameter");
+        for folder in [include.clone(), include.join("torch/csrc/api/include")] {
+            // As system headers: their warnings are not ours.
+            build.flag("-isystem").flag(folder);
+        }
+        for file in sources() {
+            build.file(file);
+        }
+        build.compile("parity_torch_native");
+
+        // After our own archive, which needs them.
+        println!("cargo::rustc-link-search=native={}", lib.display());
+        println!("cargo::rustc-link-lib=dylib=torch_cpu");
+        println!("cargo::rustc-link-lib=dylib=c10");
+        for path in run_paths(&lib) {
+            println!("cargo::rustc-link-arg=-Wl,-rpath,{}", path.display());
+        }
+    }
+
+    fn variable(name: &str) -> Option<String> {
+        println!("cargo::rerun-if-env-changed={name}");
+        env::var(name).ok().filter(|value| !value.is_empty())
+    }
+
+    /// What torch-sys links against; it has settled between `LIBTORCH_USE_PYTORCH`,
+    /// `LIBTORCH` and a system-wide library, and its word is taken, so that both
+    /// parts see the same libtorch.
+    fn folder_of_libraries() -> PathBuf {
+        match variable("DEP_TCH_LIBTORCH_LIB") {
+            Some(lib) => PathBuf::from(lib),
+            None => fail("torch-sys did not say which libtorch it uses"),
+        }
+    }
+
+    fn folder_of_headers(lib: &Path) -> PathBuf {
+        let include = match (variable("LIBTORCH_USE_PYTORCH"), variable("LIBTORCH_INCLUDE")) {
+            (None, Some(base)) => PathBuf::from(base).join("include"),
+            _ => lib.with_file_name("include"),
+        };
+        if !include.join("ATen/record_function.h").exists() {
+            fail(&format!("no libtorch headers in {}", include.display()));
+        }
+        include
+    }
+
+    fn sources() -> Vec<PathBuf> {
+        let mut files: Vec<PathBuf> = std::fs::read_dir(NATIVE)
+            .unwrap_or_else(|error| fail(&format!("{NATIVE}: {error}")))
+            .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+            .filter(|path| path.extension().is_some_and(|extension| extension == "cpp"))
+            .collect();
+        files.sort();
+        files
+    }
+
+    /// Where the binary looks for libtorch, in this order (after `LD_LIBRARY_PATH`):
+    /// the real folder of the library linked against, since links to single files
+    /// would hide what lies beside it; then `PARITY_LIBTORCH_RPATH`, for machines
+    /// the binary is carried to.
+    fn run_paths(lib: &Path) -> Vec<PathBuf> {
+        let mut paths = Vec::new();
+        for name in ["libtorch_cpu.so", "libtorch_cpu.dylib"] {
+            if let Ok(real) = lib.join(name).canonicalize() {
+                paths.extend(real.parent().map(Path::to_path_buf));
+            }
+        }
+        if paths.is_empty() {
+            fail(&format!("no libtorch_cpu in {}", lib.display()));
+        }
+        if let Some(more) = variable("PARITY_LIBTORCH_RPATH") {
+            paths.extend(env::split_paths(&more));
+        }
+        paths
+    }
+
+    fn fail(what: &str) -> ! {
+        println!(
+            "cargo::error={what}. Run scripts/setup-libtorch, or export LIBTORCH=<folder of your libtorch>, or LIBTORCH_USE_PYTORCH=1; then build again"
+        );
+        std::process::exit(1);
+    }
+}

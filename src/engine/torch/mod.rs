@@ -1,0 +1,51 @@
+//! libtorch as an engine: cpu, cuda, mps and, for tests, a software mps, all through one
+//! adapter over tch.
+//!
+//! What runs is what users of PyTorch run: every operator of the program set maps to the
+//! `ATen` function of the same name (`ops/`), gradients are libtorch's autograd, and the
+//! switches that change numbers (TF32, reduced-precision reductions) are set explicitly and
+//! read back (`modes`). Operator events come from libtorch's dispatcher (`events`), never
+//! from the interpreter: only the dispatcher sees what happens inside an operator, in
+//! autograd's threads, and when an operator is quietly sent to the CPU.
+//!
+//! Everything `unsafe` is in `native/`. Without the feature `torch` the same names exist and
+//! every device is absent, so that callers need no `cfg`.
+
+mod modes;
+
+#[cfg(feature = "torch")]
+mod engine;
+#[cfg(feature = "torch")]
+mod events;
+#[cfg(feature = "torch")]
+mod open;
+#[cfg(feature = "torch")]
+mod ops;
+#[cfg(feature = "torch")]
+mod support;
+#[cfg(feature = "torch")]
+mod tensor;
+
+#[cfg(feature = "torch")]
+#[expect(
+    missing_docs,
+    clippy::missing_errors_doc,
+    reason = "fields carry the names that libtorch gives them; every error is libtorch's refusal in its own words"
+)]
+pub mod native;
+
+#[cfg(not(feature = "torch"))]
+mod unbuilt;
+
+#[cfg(all(test, feature = "torch"))]
+mod tests;
+
+pub use modes::ModeSettings;
+
+#[cfg(feature = "torch")]
+pub use engine::TorchEngine;
+#[cfg(feature = "torch")]
+pub use tensor::TorchTensor;
+
+#[cfg(not(feature = "torch"))]
+pub use unbuilt::{TorchEngine, TorchTensor};
