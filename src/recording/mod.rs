@@ -46,4 +46,4 @@ pub use quantity::{Floor, Quantity, QuantityKind, State};
 pub use reader::Recording;
 pub use subject::Subject;
 pub use writer::Writer;
-pub(crate) use writer::duplicate;
+pub(crate) use writer::{discard, duplicate, sweep};

@@ -50,10 +50,7 @@ impl Writer {
     /// If another process writes it, something else has its name, or the file system
     /// refuses.
     pub fn create(destination: &Path) -> Result<Self, RecordingError> {
-        let parent = match destination.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
+        let parent = parent_of(destination);
         let failed = |path: &Path| {
             let path = path.to_owned();
             move |source| RecordingError::Write { path, source }
@@ -156,6 +153,43 @@ impl TraceWriter {
     }
 }
 
+/// Removes the recording at `path`: its own files, and the directory if nothing else is in
+/// it. What is no recording stays.
+///
+/// # Errors
+/// If another process writes it or the file system refuses.
+pub(crate) fn discard(path: &Path) -> Result<(), RecordingError> {
+    if !path.join(MANIFEST).exists() {
+        return Ok(());
+    }
+    let _lock = Lock::acquire(path)?;
+    // The manifest first: without it the rest is no recording.
+    for name in [MANIFEST, TENSORS, TRACE] {
+        let file = path.join(name);
+        match fs::remove_file(&file) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                return Err(RecordingError::Write { path: file, source });
+            }
+            _ => {}
+        }
+    }
+    let _ = fs::remove_dir(path);
+    Ok(())
+}
+
+/// Removes what a writer of `destination` whose process died left beside it.
+///
+/// # Errors
+/// If another process writes it.
+pub(crate) fn sweep(destination: &Path) -> Result<(), RecordingError> {
+    let parent = parent_of(destination);
+    if parent.is_dir() {
+        let _lock = Lock::acquire(destination)?;
+        remove_leftovers(parent, &partial_prefix(destination));
+    }
+    Ok(())
+}
+
 /// A second name for the recording in `from`: the same files (linked where the file system
 /// can, else copied) under `destination`, in place of a recording that is there.
 ///
@@ -204,10 +238,12 @@ fn publish(directory: TempDir, destination: &Path) -> io::Result<()> {
     if old.exists() {
         fs::remove_dir_all(&old)?;
     }
-    match destination.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => sync_directory(parent),
-        _ => Ok(()),
-    }
+    sync_directory(parent_of(destination))
+}
+
+/// The directory that `path` lies in.
+fn parent_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 fn partial_prefix(destination: &Path) -> String {
@@ -228,8 +264,7 @@ fn remove_leftovers(parent: &Path, prefix: &str) {
 fn open_permissions(directory: &Path) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     // What the parent allows, a new directory would allow too.
-    let parent = directory.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mode = fs::metadata(parent)?.permissions().mode() & 0o755;
+    let mode = fs::metadata(parent_of(directory))?.permissions().mode() & 0o755;
     fs::set_permissions(directory, fs::Permissions::from_mode(mode | 0o700))
 }
 

@@ -12,6 +12,7 @@ pub(super) const METRICS: [&str; 3] = ["loss", "top1", "top5"];
 /// Every quantity, in program order, all of them still *missing*: a target has to earn each
 /// other state. Nodes and roles are those of the base program, dtypes those of `precise`,
 /// the same program in the dtypes of the precision.
+#[must_use]
 pub fn quantities(base: &Program, precise: &Program, captures: Captures, metrics: bool) -> Vec<Quantity> {
     let places = Places::of(base);
     let mut list = Vec::new();

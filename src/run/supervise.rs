@@ -11,7 +11,7 @@ use super::plan::{PlanFile, build_identity};
 use super::process::{SignalGuard, signal_name};
 use super::progress::{Message, Stage};
 use super::{Cache, Ended, Plan, Prepared, RunError, Target, Usage, execute, own_peak_bytes};
-use crate::recording::Recording;
+use crate::recording::{self, Recording};
 
 /// How plans are carried out.
 #[derive(Clone, Debug)]
@@ -147,13 +147,14 @@ pub fn supervise(
     for index in order {
         let Some(plan) = plans.get(index) else { continue };
         let key = plan.key(&prepared.subject, &build);
-        let outcome = match reuse(plan, &key, how)? {
-            Some(recording) => {
-                events(&plan.target, Event::Reused);
-                let recording = Box::new(recording);
-                Outcome::Recorded { target: plan.target, recording, usage: None }
-            }
-            None => make(plan, &key, how, events)?,
+        let outcome = if let Some(recording) = reuse(plan, &key, how)? {
+            events(&plan.target, Event::Reused);
+            Outcome::Recorded { target: plan.target, recording: Box::new(recording), usage: None }
+        } else {
+            // One of another plan must not be taken for what this run left, should the
+            // target die.
+            recording::discard(&plan.destination)?;
+            make(plan, &key, how, events)?
         };
         events(&plan.target, Event::Ended);
         outcomes.push((index, outcome));
@@ -201,6 +202,8 @@ fn make(
     let report =
         child::run(&spec, &mut |stage, fraction| events(&target, Event::Progress { stage, fraction }))
             .map_err(|source| RunError::Spawn { binary: how.binary.clone(), source })?;
+    // A child that was killed cannot clean up behind itself.
+    let _ = recording::sweep(&plan.destination);
     if let Some(number) = report.interrupted.or_else(SignalGuard::caught) {
         return Err(RunError::Interrupted { signal: signal_name(number).unwrap_or("a signal") });
     }

@@ -374,6 +374,8 @@ fn a_target_that_dies_is_an_outcome_and_the_others_are_whole() {
         ("exit:7", Ended::Exit { code: 7 }),
         ("exit:0", Ended::Exit { code: 0 }),
     ];
+    check.run(&[check.plan("candle:cpu@f32")]);
+    assert!(check.plan("candle:cpu@f32").destination.exists());
     for (fault, expected) in cases {
         let dying = Plan { plant: Some(fault.parse().unwrap()), ..check.plan("candle:cpu@f32") };
         let (outcomes, _) = check.run(&[dying, check.plan("candle:cpu@f64")]);
@@ -381,7 +383,10 @@ fn a_target_that_dies_is_an_outcome_and_the_others_are_whole() {
         assert_eq!((*ended, *stage), (expected, Stage::Bare), "{fault}");
         assert!(usage.wall_s > 0.0);
         outcomes[1].recording().unwrap().verify().unwrap();
-        assert!(!check.plan("candle:cpu@f32").destination.exists(), "{fault} left a recording");
+        assert!(
+            !check.plan("candle:cpu@f32").destination.exists(),
+            "{fault} left a recording, or an older one"
+        );
     }
 }
 
@@ -392,6 +397,48 @@ fn a_target_that_hangs_is_killed() {
     let hanging = Plan { plant: Some("hang".parse().unwrap()), ..check.plan("candle:cpu@f32") };
     let (outcomes, _) = check.run(&[hanging]);
     assert!(matches!(outcomes[0], Outcome::Died { ended: Ended::TimedOut { .. }, .. }), "{:?}", outcomes[0]);
+}
+
+/// Not a test of its own: a process that supervises one plan by the program in
+/// `PARITY_TEST_PROGRAM`, and exits with 42 if it was interrupted.
+#[test]
+fn supervises_until_it_is_interrupted() {
+    let Some(program) = std::env::var_os("PARITY_TEST_PROGRAM") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let prepared = Prepared::load(&fixture("mlp-tiny")).unwrap();
+    let plans = [plan("candle:cpu@f32", dir.path())];
+    let result = supervise(&plans, &prepared, &supervision(program.into()), &mut |_, _| {});
+    drop(dir);
+    std::process::exit(if matches!(result, Err(RunError::Interrupted { .. })) { 42 } else { 1 });
+}
+
+#[test]
+fn a_signal_ends_the_child_and_then_the_supervision() {
+    let wait_for = |condition: &dyn Fn() -> bool| {
+        let began = std::time::Instant::now();
+        while !condition() {
+            assert!(began.elapsed() < Duration::from_mins(1), "it never came");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    };
+    for (script, number) in [("exec sleep 600", libc::SIGINT), ("trap '' TERM INT; sleep 600", libc::SIGTERM)]
+    {
+        let dir = tempfile::tempdir().unwrap();
+        let told = dir.path().join("pid");
+        let program = program(dir.path(), &format!("echo $$ > {}\n{script}", told.display()));
+        let mut supervisor = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "run::tests::supervises_until_it_is_interrupted", "--nocapture"])
+            .env("PARITY_TEST_PROGRAM", program)
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let child = || std::fs::read_to_string(&told).unwrap_or_default().trim().to_owned();
+        wait_for(&|| !child().is_empty());
+        process::signal(supervisor.id(), number);
+        assert_eq!(supervisor.wait().unwrap().code(), Some(42), "{script}");
+        let alive = || Path::new("/proc").join(child()).exists();
+        assert!(!cfg!(target_os = "linux") || !alive(), "the child outlived it: {script}");
+    }
 }
 
 #[test]
