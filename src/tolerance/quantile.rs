@@ -30,7 +30,7 @@ pub fn widening(degrees_of_freedom: f64, replicas: u32, tail: f64) -> f64 {
 #[must_use]
 pub fn f_quantile(tail: f64, d1: f64, d2: f64) -> f64 {
     let positive = |x: f64| x > 0.0 && x.is_finite();
-    if !(tail > 0.0 && tail < 1.0) || !positive(d1) || !positive(d2) {
+    if !(tail > 0.0 && tail < 1.0 && positive(d1) && positive(d2)) {
         return f64::INFINITY;
     }
     // P(F > f) = I_x(d2/2, d1/2) with x = d2 / (d2 + d1·f). Bisection on ln f.

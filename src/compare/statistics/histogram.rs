@@ -119,17 +119,16 @@ fn normalised(x: f64) -> i64 {
     (bits << shift) - (shift << 52)
 }
 
-/// Slots of the table that a sweep counts in: exponents modulo 4096, shifted by 2048, and
-/// slot 0 for equal pairs.
-pub(super) const SLOTS: usize = 4096;
+/// Slots that a sweep sorts relative errors into: their exponents, from [`LOWEST_SLOT`] on.
+pub(super) const SLOTS: usize = 256;
+/// Exponent of slot 0. No relative error of two unequal values of at least 2^-900 is below
+/// 2^-54, and equal pairs come out below 2^-123: slot 0 holds them, and nothing else.
+pub(super) const LOWEST_SLOT: i16 = -100;
 
-/// Turns slot counts into a histogram. `at_zero` pairs lie somewhere among the large
-/// exponents: their slots must have been emptied before.
-pub(super) fn fold_slots(slots: &[[u32; 2]], histogram: &mut Log2Histogram) {
-    for (exponent, counts) in (-2048..).zip(slots).skip(1) {
-        if *counts != [0; 2] {
-            histogram.add(exponent, counts.iter().map(|n| u64::from(*n)).sum());
-        }
+/// Adds slot counts to a histogram, slot 0 left out.
+pub(super) fn fold_slots(counts: &[u64; SLOTS], histogram: &mut Log2Histogram) {
+    for (exponent, count) in (i32::from(LOWEST_SLOT)..).zip(counts).skip(1) {
+        histogram.add(exponent, *count);
     }
 }
 

@@ -17,19 +17,21 @@
 //! * −0 equals +0.
 //!
 //! **Deterministic bit for bit**, whatever the number of threads and the instruction set:
-//! sums run in fixed lanes over fixed blocks, block sums are added in order within fixed
+//! sums run in fixed lanes over fixed stretches, which are added in order within fixed
 //! chunks, chunks in order of their index; maxima break ties by the lower index. No fused
 //! multiply-add.
 //!
-//! **How a block is worked on.** Both sides of a block of 1024 elements are widened into a
+//! **How a block is worked on.** Both sides of a block of 256 elements are widened into a
 //! scratch that stays in the first-level cache, while integer maxima and minima of the
-//! magnitudes say whether the block holds anything special. The sweep over the scratch has
-//! no branch: sums, signs, the binary logarithm of the relative error (the difference of
-//! the two bit patterns, shifted: no division) and one comparison that asks whether any
+//! magnitudes say whether the block holds anything special. The loops over the scratch have
+//! no branch: sums, the sign of e, the binary logarithm of the relative error (the difference
+//! of the two bit patterns, shifted: no division) and one comparison that asks whether any
 //! element exceeds a maximum found so far. Only then the block is looked at again. Special
 //! elements are counted and replaced by a pair of zeros, whose traces are subtracted. Only
 //! blocks of extreme f64 values, whose squares would leave the range, go element by
-//! element, with scaled sums.
+//! element, with scaled sums. The loops are plain Rust, compiled for AVX2 and AVX-512 beside
+//! the baseline (`pulp` picks at run time); the losing option, intrinsics, needs `unsafe` and
+//! a version for each machine.
 
 mod classes;
 mod histogram;

@@ -5,8 +5,8 @@
 use rayon::prelude::*;
 
 use super::classes::{Settled, settle};
-use super::histogram::{SLOTS, fold_slots};
-use super::kernel::{self, LANES, Slots, Thresholds, UlpScale};
+use super::histogram::{LOWEST_SLOT, SLOTS, fold_slots};
+use super::kernel::{self, LANES, LaneSums, Thresholds, UlpScale};
 use super::sums::Scale;
 use super::widen::{BLOCK, Magnitudes, Scratch, decode, widen};
 use super::worst::{Entry, Worst, keep};
@@ -14,8 +14,10 @@ use super::{Agreement, Disagreement, Extremum, Log2Histogram, SideClasses, Stati
 use crate::compare::{Pair, TensorView};
 use crate::numerics::DType;
 
+/// Elements of a stretch: blocks whose sums and slots are gathered before they are added up.
+const STRETCH: usize = 8 * BLOCK;
 /// Elements of a chunk: the unit of work of a thread.
-const CHUNK: usize = 64 * BLOCK;
+const CHUNK: usize = 32 * STRETCH;
 /// Chunks of the first and of the largest wave. Maxima found in earlier waves spare later
 /// ones second looks; the schedule is fixed, so that the result is, too.
 const FIRST_WAVE: usize = 8;
@@ -164,8 +166,47 @@ impl Partial {
 struct Workspace {
     candidate: Scratch,
     reference: Scratch,
-    slots: Slots,
-    table: Vec<[u32; 2]>,
+    /// Slot of each element of a stretch.
+    slots: [u8; STRETCH],
+    /// Elements in each slot, of the whole chunk.
+    counts: [u64; SLOTS],
+    lanes: LaneSums,
+    /// Elements of slot 0 that are no equal pairs: padding, extreme blocks, and nonzero
+    /// candidates at a zero reference.
+    blank: u64,
+    /// Pairs of zeros; the sweep takes their relative error for 1.
+    both_zero: u64,
+    /// Special pairs, which are pairs of zeros by then.
+    settled: u64,
+}
+
+/// One stretch, to be compiled for each instruction set.
+struct Stretch<'a, 'b> {
+    setting: &'a Setting<'b>,
+    at: usize,
+    n: usize,
+    limit: Thresholds,
+    work: &'a mut Workspace,
+    partial: &'a mut Partial,
+}
+
+impl pulp::WithSimd for Stretch<'_, '_> {
+    type Output = ();
+
+    // (A closure would do, but closures are not inlined where it matters.)
+    #[inline(always)]
+    fn with_simd<S: pulp::Simd>(self, _: S) {
+        let Self { setting, at, n, limit, work, partial } = self;
+        work.lanes = LaneSums::default();
+        for start in (0..n).step_by(BLOCK) {
+            setting.block(at + start, start, BLOCK.min(n - start), limit, work, partial);
+        }
+        work.lanes.across(&mut partial.sums);
+        let padded = n.next_multiple_of(64).min(STRETCH);
+        work.slots[n..padded].fill(0);
+        work.blank += (padded - n) as u64;
+        kernel::tally(&work.slots[..padded], &mut work.counts);
+    }
 }
 
 impl Setting<'_> {
@@ -175,24 +216,39 @@ impl Setting<'_> {
         let mut work = Workspace {
             candidate: [0.0; BLOCK],
             reference: [0.0; BLOCK],
-            slots: [0; BLOCK],
-            table: vec![[0; 2]; SLOTS],
+            slots: [0; STRETCH],
+            counts: [0; SLOTS],
+            lanes: LaneSums::default(),
+            blank: 0,
+            both_zero: 0,
+            settled: 0,
         };
         let end = self.candidate.elements().min(start + CHUNK);
-        for at in (start..end).step_by(BLOCK) {
-            let n = BLOCK.min(end - at);
-            self.arch.dispatch(
-                #[inline(always)]
-                || self.block(at, n, limit, &mut work, &mut partial),
-            );
+        for at in (start..end).step_by(STRETCH) {
+            let (work, partial) = (&mut work, &mut partial);
+            self.arch.dispatch(Stretch { setting: self, at, n: STRETCH.min(end - at), limit, work, partial });
         }
-        fold_slots(&work.table, &mut partial.histogram);
+        let exact = work.counts[0] - work.blank + work.both_zero - work.settled;
+        work.counts[usize::from(LOWEST_SLOT.unsigned_abs())] -= work.both_zero;
+        fold_slots(&work.counts, &mut partial.histogram);
+        partial.agreement.exact += exact;
+        partial.histogram.exact += exact;
+        partial.positive = partial.agreement.finite - partial.agreement.exact - partial.negative;
         partial
     }
 
+    /// Works on the `n` elements from `at`, the block at `start` of its stretch.
     #[inline(always)]
-    fn block(&self, at: usize, n: usize, limit: Thresholds, work: &mut Workspace, partial: &mut Partial) {
-        let Workspace { candidate: c, reference: r, slots, table } = work;
+    fn block(
+        &self,
+        at: usize,
+        start: usize,
+        n: usize,
+        limit: Thresholds,
+        work: &mut Workspace,
+        partial: &mut Partial,
+    ) {
+        let Workspace { candidate: c, reference: r, slots, lanes, blank, both_zero, .. } = work;
         let mut of_c = widen(self.candidate.dtype(), slice(&self.candidate, at, n), c);
         let mut of_r = widen(self.reference.dtype(), slice(&self.reference, at, n), r);
         let padded = n.next_multiple_of(LANES).min(BLOCK);
@@ -203,47 +259,36 @@ impl Setting<'_> {
             settled = self.settle(at, n, c, r, partial);
             (of_c, of_r) = (magnitudes(&c[..n]), magnitudes(&r[..n]));
         }
-        let compared = n as u64 - settled;
-        let zeros = [
-            count_classes(&mut partial.candidate, self.candidate.dtype(), &c[..n], of_c, settled),
-            count_classes(&mut partial.reference, self.reference.dtype(), &r[..n], of_r, settled),
-        ];
-        partial.agreement.finite += compared;
+        let small_c = count_classes(&mut partial.candidate, self.candidate.dtype(), &c[..n], of_c, settled);
+        let small_r = count_classes(&mut partial.reference, self.reference.dtype(), &r[..n], of_r, settled);
+        partial.agreement.finite += n as u64 - settled;
 
+        let slots = &mut slots[start..start + padded];
         let largest = if of_c.max > of_r.max { of_c.max } else { of_r.max };
-        if largest >= HUGE || (largest > 0.0 && largest < TINY) || zeros.contains(&Small::Minuscule) {
+        if largest >= HUGE || (largest > 0.0 && largest < TINY) || small_c.minuscule || small_r.minuscule {
+            slots.fill(0);
+            *blank += n as u64;
             self.extreme(at, &c[..n], &r[..n], largest, settled, partial);
             return;
         }
+        work.settled += settled;
         let (c, r) = (&c[..padded], &r[..padded]);
-        let block = kernel::sums(c, r);
-        for (sum, term) in [
-            (&mut partial.sums.signed_error, block.signed_error),
-            (&mut partial.sums.error, block.error),
-            (&mut partial.sums.reference, block.reference),
-            (&mut partial.sums.candidate, block.candidate),
-            (&mut partial.sums.product, block.product),
-        ] {
-            sum.add(term, Scale::Plain);
-        }
+        lanes.add(c, r);
         let limit = partial.thresholds(self.ulp).or(limit);
         let swept = kernel::sweep(c, r, self.ulp, limit, slots);
-        partial.positive += swept.positive;
         partial.negative += swept.negative;
-        let exact = compared - swept.positive - swept.negative;
-        partial.agreement.exact += exact;
-        partial.histogram.exact += exact;
-        if zeros[1] == Small::Zeros {
+        if small_r.zeros > 0 {
             let at_zero = kernel::count_at_zero(c, r);
+            *both_zero += small_r.zeros - at_zero;
             if at_zero > 0 {
                 partial.agreement.nonzero_at_zero += at_zero;
                 partial.histogram.at_zero += at_zero;
+                *blank += at_zero;
                 for ((slot, c), r) in slots.iter_mut().zip(c).zip(r) {
                     *slot = if *r == 0.0 && *c != 0.0 { 0 } else { *slot };
                 }
             }
         }
-        kernel::tally(&slots[..n], table);
         if swept.flagged {
             kernel::revisit(c, r, self.ulp, limit, |i| {
                 partial.look(c[i], r[i], (at + i) as u64, self.ulp);
@@ -307,7 +352,6 @@ impl Setting<'_> {
                 continue;
             }
             let e = c - r; // may overflow to infinity: a maximum that no band contains
-            partial.positive += u64::from(e > 0.0);
             partial.negative += u64::from(e < 0.0);
             if *r == 0.0 {
                 partial.agreement.nonzero_at_zero += 1;
@@ -333,14 +377,12 @@ impl Thresholds {
 }
 
 /// What small values a side of a block holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Small {
-    /// None below the smallest normal.
-    Nothing,
-    /// Zeros or subnormals of a narrower dtype: harmless in f64.
-    Zeros,
-    /// f64 values whose differences may be subnormal.
-    Minuscule,
+#[derive(Clone, Copy, Debug)]
+struct Small {
+    /// Zeros, settled pairs among them.
+    zeros: u64,
+    /// Whether there are f64 values whose differences may be subnormal.
+    minuscule: bool,
 }
 
 /// Counts the classes of one side of a block whose special pairs are settled (and are now
@@ -351,12 +393,12 @@ fn count_classes(side: &mut SideClasses, dtype: DType, values: &[f64], m: Magnit
     let normal = smallest_normal(dtype);
     let f64_like = dtype == DType::F64;
     if m.min >= if f64_like { MINUSCULE } else { normal } {
-        return Small::Nothing;
+        return Small { zeros: 0, minuscule: false };
     }
     let (zeros, small) = kernel::count_small(values, normal);
     side.zero += zeros - settled;
     side.subnormal += small - zeros;
-    if f64_like && kernel::count_small(values, MINUSCULE).1 > zeros { Small::Minuscule } else { Small::Zeros }
+    Small { zeros, minuscule: f64_like && kernel::count_small(values, MINUSCULE).1 > zeros }
 }
 
 fn smallest_normal(dtype: DType) -> f64 {
