@@ -213,10 +213,18 @@ fn a_place_that_does_not_exist_is_an_error_of_the_request() {
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left");
 }
 
+/// A target that no machine has, with libtorch or without.
+const ABSENT: &str = "torch:cuda:99@f32";
+
+/// What its reason says where libtorch is not built in.
+fn without_libtorch() -> &'static str {
+    if cfg!(feature = "torch") { "" } else { "--features torch" }
+}
+
 #[test]
 fn an_absent_device_is_absent_with_its_reason() {
     let dir = tempfile::tempdir().unwrap();
-    for (target, part) in [("torch:cpu@f32", "--features torch"), ("candle:metal@f32", "metal")] {
+    for (target, part) in [(ABSENT, without_libtorch()), ("candle:metal@f32", "metal")] {
         let error = execute(&plan(target, dir.path()), "key", &|_, _| {}).unwrap_err();
         let RunError::Absent { reason, .. } = &error else { panic!("{error}") };
         assert!(reason.contains(part), "{reason}");
@@ -444,9 +452,9 @@ fn a_signal_ends_the_child_and_then_the_supervision() {
 #[test]
 fn what_an_absent_or_failing_target_says_is_its_outcome() {
     let check = Check1::new(serving_program);
-    let (outcomes, _) = check.run(&[check.plan("torch:cpu@f32")]);
+    let (outcomes, _) = check.run(&[check.plan(ABSENT)]);
     let Outcome::Absent { reason, .. } = &outcomes[0] else { panic!("{:?}", outcomes[0]) };
-    assert!(reason.contains("--features torch"));
+    assert!(reason.contains(without_libtorch()));
     let mut plan = check.plan("candle:cpu@f32");
     plan.subject.model = "/nowhere".into();
     let (outcomes, _) = check.run(&[plan]);

@@ -3,6 +3,7 @@
 
 mod agreement;
 mod basics;
+mod models;
 mod planted;
 mod process;
 mod support;
