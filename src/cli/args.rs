@@ -65,6 +65,18 @@ pub enum Colour {
     Never,
 }
 
+/// When a target is run a second time without capture and tracing, to show that watching
+/// does not change what is watched, and that two runs agree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SelfCheck {
+    /// For models and batches that are small: it costs a second pass.
+    Auto,
+    /// Always.
+    Always,
+    /// Never; the table then says that it was not done.
+    Never,
+}
+
 /// Whether dropout and batch statistics are on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Mode {
@@ -131,6 +143,9 @@ pub struct CheckArgs {
     /// Run every target again, although a finished recording of the same plan exists.
     #[arg(long)]
     pub fresh: bool,
+    /// Run each target a second time without capture and tracing, and compare bit for bit.
+    #[arg(long, value_enum, default_value_t = SelfCheck::Auto)]
+    pub self_check: SelfCheck,
     /// Do not read or write the cache of reference recordings.
     #[arg(long)]
     pub no_cache: bool,

@@ -31,6 +31,11 @@ pub fn ran(
     if let Some(fault) = &manifest.planted {
         notes.push(format!("a fault was planted on purpose: {fault}"));
     }
+    if let Check::NotRun { reason } = &manifest.checks.observer
+        && manifest.target.engine != "reference"
+    {
+        notes.push(format!("not compared with an unobserved run ({reason}; --self-check always)"));
+    }
     if !manifest.engine.deterministic {
         notes.push("this target does not promise equal bits from run to run".to_owned());
     }
