@@ -103,6 +103,7 @@ pub struct ModelArgs {
 }
 
 /// Arguments of `parity check`.
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 #[derive(Clone, Debug, Args)]
 pub struct CheckArgs {
     #[command(flatten)]

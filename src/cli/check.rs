@@ -143,11 +143,10 @@ fn print(args: &CheckArgs, table: &DifferenceTable) {
         Format::Json => crate::report::json(table),
         Format::Markdown => crate::report::markdown(table),
     };
-    match args.colour {
-        Colour::Never => print!("{text}"),
-        // Decides by itself what the stream can show.
-        Colour::Auto => anstream::print!("{text}"),
-        Colour::Always => print!("{text}"),
+    if args.colour == Colour::Auto {
+        anstream::print!("{text}"); // decides by itself what the stream can show
+    } else {
+        print!("{text}");
     }
 }
 

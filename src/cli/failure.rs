@@ -51,7 +51,6 @@ impl Failure {
     }
 
     /// Prints the message on standard error.
-    #[expect(clippy::print_stderr, reason = "this is where errors reach the user")]
     pub fn print(&self) {
         let style = anstyle::Style::new().bold().fg_color(Some(anstyle::AnsiColor::Red.into()));
         anstream::eprintln!("{style}error:{style:#} {self}");

@@ -6,7 +6,6 @@ use crate::synth::{self, SynthOptions};
 use crate::verdict::exit;
 
 /// Makes the directory.
-#[expect(clippy::print_stderr, reason = "says what was made")]
 pub fn run(args: &SynthArgs) -> Result<u8, Failure> {
     let options = SynthOptions {
         family: args.family.clone(),
