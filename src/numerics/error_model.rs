@@ -178,6 +178,8 @@ impl ErrorModel {
 
 #[cfg(test)]
 mod tests {
+    use approx::assert_abs_diff_eq;
+
     use super::*;
 
     #[test]
@@ -185,8 +187,8 @@ mod tests {
         // k = 256: 0.30·16·u + 0.425·u = 3.1e-7; k = 4096: 1.17e-6.
         let format = FloatFormat::of(DType::F32);
         let model = ErrorModel::default();
-        assert!((model.eta(Role::Matmul, 256, &format) - 3.11e-7).abs() < 2e-9);
-        assert!((model.eta(Role::Matmul, 4096, &format) - 1.170e-6).abs() < 2e-9);
+        assert_abs_diff_eq!(model.eta(Role::Matmul, 256, &format), 3.11e-7, epsilon = 2e-9);
+        assert_abs_diff_eq!(model.eta(Role::Matmul, 4096, &format), 1.170e-6, epsilon = 2e-9);
     }
 
     #[test]

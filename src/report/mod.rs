@@ -8,6 +8,9 @@ mod json;
 mod markdown;
 mod terminal;
 
+#[cfg(test)]
+mod tests;
+
 pub use json::render as json;
 pub use markdown::render as markdown;
 pub use terminal::{Options as TerminalOptions, render as terminal};

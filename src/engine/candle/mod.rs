@@ -20,7 +20,7 @@
 //!   decomposition always, would never check the kernel that inference runs.
 //!
 //! A family of operators is one file with `supports` and `apply`; both read the same
-//! [`situation::Situation`], so that what is declared is what is done.
+//! `situation::Situation`, so that what is declared is what is done.
 
 mod attention;
 mod conv;
