@@ -81,7 +81,8 @@ impl Page<'_> {
 
     fn target(&self, out: &mut String, target: &TargetSummary) -> std::fmt::Result {
         let name = format!("{:<22}", target.target);
-        writeln!(out, "{} {}, on {}", self.bold(&name), engine(target), place(target))?;
+        let on = if target.devices.is_empty() { "" } else { "on " };
+        writeln!(out, "{} {}, {on}{}", self.bold(&name), engine(target), place(target))?;
         if let Some(reason) = &target.reason {
             self.wrapped(out, &format!("{:23}{reason}", ""), 23)?;
         }
