@@ -8,7 +8,6 @@ use super::failure::{Failure, request};
 use super::outcome::{self, Context};
 use super::progress::Line;
 use super::{output, targets};
-use crate::precision::Precision;
 use crate::recording::Lock;
 use crate::run::{Data, NoisePlan, Plan, Plant, Prepared, SubjectSpec, Supervision, Target, supervise};
 use crate::tolerance::Policy;
@@ -114,8 +113,6 @@ fn plans(
     policy: &Policy,
     out: &Path,
 ) -> Vec<Plan> {
-    let mut precisions: Vec<Precision> = targets.iter().map(|t| t.precision).collect();
-    precisions.dedup();
     let mut plans: Vec<Plan> = Vec::new();
     for target in targets {
         let reference = target.reference();

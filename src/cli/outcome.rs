@@ -8,8 +8,8 @@ use crate::recording::Recording;
 use crate::run::{Outcome, Prepared};
 use crate::tolerance::Policy;
 use crate::verdict::{
-    Cause, Counts, DifferenceTable, Finding, PolicySummary, Sides, SubjectSummary, TABLE_SCHEMA_VERSION,
-    TargetStatus, TargetSummary, Verdict, assemble, conclude,
+    Cause, Counts, Demands, DifferenceTable, Finding, PolicySummary, Sides, SubjectSummary,
+    TABLE_SCHEMA_VERSION, TargetStatus, TargetSummary, Verdict, assemble, conclude,
 };
 
 /// What a table is made from, beside the outcomes.
@@ -48,7 +48,13 @@ pub fn table(context: &Context<'_>, outcomes: &[Outcome]) -> Result<DifferenceTa
         reference,
         targets: summaries,
         counts: Counts::of(&findings),
-        conclusion: conclude(&findings, context.args.if_available),
+        conclusion: conclude(
+            &findings,
+            Demands {
+                absences_allowed: context.args.if_available,
+                inconclusive_gradients: context.policy.run.inconclusive_gradients,
+            },
+        ),
         warnings: context.prepared.warnings.iter().map(ToString::to_string).collect(),
         findings,
     };

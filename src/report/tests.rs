@@ -2,7 +2,7 @@
 
 use super::{TerminalOptions, json, markdown, terminal};
 use crate::verdict::{
-    AppliedBand, Cause, Counts, DifferenceTable, Finding, PolicySummary, SubjectSummary,
+    AppliedBand, Cause, Counts, Demands, DifferenceTable, Finding, PolicySummary, SubjectSummary,
     TABLE_SCHEMA_VERSION, TargetStatus, TargetSummary, Verdict, WorstElement, conclude,
 };
 
@@ -86,7 +86,7 @@ fn table() -> DifferenceTable {
         reference: None,
         targets,
         counts: Counts::of(&findings),
-        conclusion: conclude(&findings, false),
+        conclusion: conclude(&findings, Demands { absences_allowed: false, inconclusive_gradients: 0.05 }),
         warnings: vec!["`head.bias` holds 1 NaN".to_owned()],
         findings,
     };

@@ -27,12 +27,18 @@ pub struct Conclusion {
     pub sentence: String,
 }
 
-/// Share of inconclusive gradients above which a table proves too little.
-const INCONCLUSIVE_SHARE: f64 = 0.05;
+/// What is held against a table, as the user and the policy say.
+#[derive(Clone, Copy, Debug)]
+pub struct Demands {
+    /// Absent devices are noted, not held against the table.
+    pub absences_allowed: bool,
+    /// Share of inconclusive gradients of a target above which the table proves too little.
+    pub inconclusive_gradients: f64,
+}
 
-/// Concludes. `absences_allowed`: absent devices are noted, not held against the table.
+/// Concludes.
 #[must_use]
-pub fn conclude(findings: &[Finding], absences_allowed: bool) -> Conclusion {
+pub fn conclude(findings: &[Finding], demands: Demands) -> Conclusion {
     let counts = Counts::of(findings);
     let alarm = findings.iter().find(|f| matches!(f.verdict, Verdict::Outside | Verdict::Invalid));
     if let Some(first) = alarm {
@@ -41,7 +47,7 @@ pub fn conclude(findings: &[Finding], absences_allowed: bool) -> Conclusion {
         let sentence = format!("deviation: {} of {}{others}", first.quantity, first.target);
         return Conclusion { exit_code: exit::DEVIATION, sentence };
     }
-    incomplete(findings, &counts, absences_allowed).map_or_else(
+    incomplete(findings, &counts, demands).map_or_else(
         || Conclusion {
             exit_code: exit::PARITY,
             sentence: format!("parity: {} quantities within their bands", counts.within + counts.marginal),
@@ -51,9 +57,11 @@ pub fn conclude(findings: &[Finding], absences_allowed: bool) -> Conclusion {
 }
 
 /// Why a table without an alarm still does not show parity.
-fn incomplete(findings: &[Finding], counts: &Counts, absences_allowed: bool) -> Option<String> {
+fn incomplete(findings: &[Finding], counts: &Counts, demands: Demands) -> Option<String> {
     let absent = |f: &&Finding| f.cause == Some(Cause::Absent);
-    if !absences_allowed && let Some(row) = findings.iter().find(absent) {
+    if !demands.absences_allowed
+        && let Some(row) = findings.iter().find(absent)
+    {
         let note = row.notes.first().cloned().unwrap_or_default();
         return Some(format!("incomplete: {} was asked for and is absent ({note})", row.target));
     }
@@ -74,10 +82,10 @@ fn incomplete(findings: &[Finding], counts: &Counts, absences_allowed: bool) -> 
             ));
         }
     }
-    inconclusive_gradients(findings)
+    inconclusive_gradients(findings, demands.inconclusive_gradients)
 }
 
-fn inconclusive_gradients(findings: &[Finding]) -> Option<String> {
+fn inconclusive_gradients(findings: &[Finding], share: f64) -> Option<String> {
     let mut targets: Vec<&str> = findings.iter().map(|f| f.target.as_str()).collect();
     targets.sort_unstable();
     targets.dedup();
@@ -85,7 +93,7 @@ fn inconclusive_gradients(findings: &[Finding]) -> Option<String> {
         let gradients: Vec<_> =
             findings.iter().filter(|f| f.target == target && f.quantity.starts_with("gradient/")).collect();
         let open = gradients.iter().filter(|f| f.verdict == Verdict::Inconclusive).count();
-        (open as f64 > INCONCLUSIVE_SHARE * gradients.len() as f64).then(|| {
+        (open as f64 > share * gradients.len() as f64).then(|| {
             format!(
                 "inconclusive: {open} of {} gradients of {target} cannot be judged at this precision",
                 gradients.len()
@@ -102,25 +110,35 @@ mod tests {
         Finding::about("candle:cpu@f32", quantity, verdict, cause, String::new())
     }
 
+    fn demands(absences_allowed: bool) -> Demands {
+        Demands { absences_allowed, inconclusive_gradients: 0.05 }
+    }
+
     #[test]
     fn nothing_compared_is_never_parity() {
-        assert_eq!(conclude(&[], false).exit_code, exit::INCOMPLETE);
-        assert_eq!(conclude(&[row("loss", Verdict::Skipped, None)], true).exit_code, exit::INCOMPLETE);
-        assert_eq!(conclude(&[row("loss", Verdict::Unchecked, None)], true).exit_code, exit::INCOMPLETE);
+        assert_eq!(conclude(&[], demands(false)).exit_code, exit::INCOMPLETE);
+        assert_eq!(
+            conclude(&[row("loss", Verdict::Skipped, None)], demands(true)).exit_code,
+            exit::INCOMPLETE
+        );
+        assert_eq!(
+            conclude(&[row("loss", Verdict::Unchecked, None)], demands(true)).exit_code,
+            exit::INCOMPLETE
+        );
     }
 
     #[test]
     fn an_absent_target_is_incomplete_unless_absences_are_allowed() {
         let rows = [row("loss", Verdict::Within, None), row("target", Verdict::Missing, Some(Cause::Absent))];
-        assert_eq!(conclude(&rows, false).exit_code, exit::INCOMPLETE);
-        assert_eq!(conclude(&rows, true).exit_code, exit::PARITY);
+        assert_eq!(conclude(&rows, demands(false)).exit_code, exit::INCOMPLETE);
+        assert_eq!(conclude(&rows, demands(true)).exit_code, exit::PARITY);
     }
 
     #[test]
     fn a_deviation_decides_whatever_else_is_there() {
         let rows =
             [row("loss", Verdict::Within, None), row("logits", Verdict::Outside, Some(Cause::Deviation))];
-        let conclusion = conclude(&rows, true);
+        let conclusion = conclude(&rows, demands(true));
         assert_eq!(conclusion.exit_code, exit::DEVIATION);
         assert_eq!(conclusion.sentence, "deviation: logits of candle:cpu@f32");
     }
@@ -128,18 +146,18 @@ mod tests {
     #[test]
     fn a_missing_quantity_is_incomplete() {
         let rows = [row("loss", Verdict::Within, None), row("gradient/w", Verdict::Missing, None)];
-        assert_eq!(conclude(&rows, true).exit_code, exit::INCOMPLETE);
+        assert_eq!(conclude(&rows, demands(true)).exit_code, exit::INCOMPLETE);
     }
 
     #[test]
     fn an_inconclusive_loss_or_many_inconclusive_gradients_prove_too_little() {
         let rows = [row("logits", Verdict::Within, None), row("loss", Verdict::Inconclusive, None)];
-        assert_eq!(conclude(&rows, true).exit_code, exit::INCOMPLETE);
+        assert_eq!(conclude(&rows, demands(true)).exit_code, exit::INCOMPLETE);
         let mut rows: Vec<_> =
             (0..20).map(|i| row(&format!("gradient/{i}"), Verdict::Within, None)).collect();
         rows[0].verdict = Verdict::Inconclusive;
-        assert_eq!(conclude(&rows, true).exit_code, exit::PARITY);
+        assert_eq!(conclude(&rows, demands(true)).exit_code, exit::PARITY);
         rows[1].verdict = Verdict::Inconclusive;
-        assert_eq!(conclude(&rows, true).exit_code, exit::INCOMPLETE);
+        assert_eq!(conclude(&rows, demands(true)).exit_code, exit::INCOMPLETE);
     }
 }

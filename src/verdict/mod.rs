@@ -12,7 +12,7 @@ mod metrics;
 mod table;
 
 pub use assemble::{AssembleError, Rules, Sides, assemble};
-pub use conclusion::{Conclusion, conclude, exit};
+pub use conclusion::{Conclusion, Demands, conclude, exit};
 pub use finding::{AppliedBand, Cause, Counts, Finding, Verdict, WorstElement, finding_id};
 pub use judge::{Deviation, Judgement, NoiseFloor, judge};
 pub use table::{
