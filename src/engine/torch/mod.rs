@@ -27,11 +27,7 @@ mod support;
 mod tensor;
 
 #[cfg(feature = "torch")]
-#[expect(
-    missing_docs,
-    clippy::missing_errors_doc,
-    reason = "fields carry the names that libtorch gives them; every error is libtorch's refusal in its own words"
-)]
+#[expect(missing_docs, reason = "fields carry the names that libtorch and the C++ beside them give")]
 pub mod native;
 
 #[cfg(not(feature = "torch"))]

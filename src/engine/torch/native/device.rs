@@ -40,6 +40,10 @@ fn numbers(device: Device) -> (i32, i32) {
 
 /// Built and available, for the kind of device; a CUDA index is not looked at.
 /// libtorch keeps its first answer: load or register what is wanted before.
+///
+/// # Errors
+///
+/// What libtorch refused, in its words.
 pub fn availability(device: Device) -> Result<Availability, NativeError> {
     let mut raw = RawAvailability::default();
     // SAFETY: fills the struct.
@@ -50,6 +54,10 @@ pub fn availability(device: Device) -> Result<Availability, NativeError> {
 }
 
 /// The device's own name; `None` where libtorch knows none.
+///
+/// # Errors
+///
+/// What libtorch refused, in its words.
 pub fn device_name(device: Device) -> Result<Option<String>, NativeError> {
     let (kind, index) = numbers(device);
     let mut name = null_mut();
@@ -59,12 +67,19 @@ pub fn device_name(device: Device) -> Result<Option<String>, NativeError> {
 }
 
 /// Waits until the device has done all it was given.
+///
+/// # Errors
+///
+/// What libtorch refused, in its words.
 pub fn synchronize(device: Device) -> Result<(), NativeError> {
     let (kind, index) = numbers(device);
     check("wait for the device", ffi::parity_synchronize(kind, index))
 }
 
 /// The allocator's figures; `None` where it keeps none.
+///
+/// # Errors
+/// What libtorch refused, in its words.
 pub fn device_memory(device: Device) -> Result<Option<DeviceMemory>, NativeError> {
     let (kind, index) = numbers(device);
     let (mut raw, mut known) = (RawMemory::default(), 0);
@@ -81,6 +96,10 @@ pub fn device_memory(device: Device) -> Result<Option<DeviceMemory>, NativeError
 }
 
 /// Starts a new peak; false where the allocator keeps none.
+///
+/// # Errors
+///
+/// What libtorch refused, in its words.
 pub fn reset_peak_memory(device: Device) -> Result<bool, NativeError> {
     let (kind, index) = numbers(device);
     let mut known = 0;

@@ -87,7 +87,7 @@ pub(super) struct RawAvailability {
 
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
-#[expect(clippy::struct_field_names, reason = "all are bytes")]
+#[expect(clippy::struct_field_names, reason = "the unit stands in the name")]
 pub(super) struct RawMemory {
     pub allocated_bytes: u64,
     pub peak_allocated_bytes: u64,

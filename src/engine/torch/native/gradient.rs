@@ -27,6 +27,10 @@ fn pointer(tensor: &Tensor) -> *mut c_void {
 /// input whose gradient is zero gets a tensor of zeros. `seeds` is empty, for
 /// scalar outputs, or holds one entry an output, `None` being the implicit one
 /// of a scalar.
+///
+/// # Errors
+///
+/// What autograd refused, such as an output that is not a scalar and has no seed.
 pub fn gradients(
     outputs: &[&Tensor],
     inputs: &[&Tensor],

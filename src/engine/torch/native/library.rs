@@ -11,6 +11,10 @@ use super::ffi;
 /// Version of the libtorch that is loaded, such as `2.11.0` or `2.11.0+cu130`'s
 /// `2.11.0`. Differs from [`headers_version`] where another library is found at
 /// run time than was built against: refuse to work then, layouts differ.
+///
+/// # Errors
+///
+/// What libtorch refused, in its words.
 pub fn libtorch_version() -> Result<String, NativeError> {
     let mut version = null_mut();
     // SAFETY: writes one string or leaves null.
@@ -26,6 +30,10 @@ pub fn headers_version() -> &'static str {
 }
 
 /// File that `libtorch_cpu` was loaded from, links resolved.
+///
+/// # Errors
+///
+/// What libtorch refused, in its words.
 pub fn libtorch_path() -> Result<PathBuf, NativeError> {
     let mut path = null_mut();
     // SAFETY: writes one string or leaves null.
@@ -48,6 +56,10 @@ pub enum CudaPart {
 
 /// Loads libtorch's CUDA half from beside the loaded `libtorch_cpu`. Only for a
 /// CUDA target, and before anything asks libtorch for devices.
+///
+/// # Errors
+///
+/// What libtorch refused, in its words.
 pub fn load_cuda_part() -> Result<CudaPart, NativeError> {
     let (mut outcome, mut detail) = (0, null_mut());
     // SAFETY: writes both, or returns an error.

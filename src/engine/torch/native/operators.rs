@@ -38,6 +38,9 @@ fn made(
 }
 
 /// `at::addmm` with both factors.
+///
+/// # Errors
+/// What libtorch refused, in its words.
 pub fn addmm(bias: &Tensor, a: &Tensor, b: &Tensor, beta: f64, alpha: f64) -> Result<Tensor, NativeError> {
     made("apply addmm", |out| {
         // SAFETY: live tensors, read only; `out` is valid.
@@ -46,6 +49,9 @@ pub fn addmm(bias: &Tensor, a: &Tensor, b: &Tensor, beta: f64, alpha: f64) -> Re
 }
 
 /// `at::softplus` with both parameters.
+///
+/// # Errors
+/// What libtorch refused, in its words.
 pub fn softplus(input: &Tensor, beta: f64, threshold: f64) -> Result<Tensor, NativeError> {
     made("apply softplus", |out| {
         // SAFETY: a live tensor, read only; `out` is valid.
@@ -54,6 +60,9 @@ pub fn softplus(input: &Tensor, beta: f64, threshold: f64) -> Result<Tensor, Nat
 }
 
 /// `at::leaky_relu` with its slope.
+///
+/// # Errors
+/// What libtorch refused, in its words.
 pub fn leaky_relu(input: &Tensor, negative_slope: f64) -> Result<Tensor, NativeError> {
     made("apply leaky_relu", |out| {
         // SAFETY: a live tensor, read only; `out` is valid.
@@ -62,6 +71,9 @@ pub fn leaky_relu(input: &Tensor, negative_slope: f64) -> Result<Tensor, NativeE
 }
 
 /// Where a tensor says it lives. tch would call every device that it does not know `mps`.
+///
+/// # Errors
+/// What libtorch refused, in its words.
 pub fn device_of(tensor: &Tensor) -> Result<RawDevice, NativeError> {
     let (mut kind, mut index) = (0, 0);
     // SAFETY: a live tensor, read only; both numbers are written.

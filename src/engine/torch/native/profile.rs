@@ -30,6 +30,10 @@ pub struct ProfileEvent {
 
 /// Runs `work` under the profiler; with `cuda`, device activities too. The work
 /// must have reached the device's end (synchronise in it) to be seen whole.
+///
+/// # Errors
+///
+/// A profile that runs already, or what the profiler refused.
 pub fn profile<R>(cuda: bool, work: impl FnOnce() -> R) -> Result<(R, Vec<ProfileEvent>), NativeError> {
     check("start the profiler", ffi::parity_profile_start(cuda.into()))?;
     let guard = StopOnUnwind;

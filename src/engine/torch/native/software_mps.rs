@@ -77,6 +77,10 @@ fn c_string(doing: &'static str, text: &str) -> Result<CString, NativeError> {
 /// Makes `mps:0` exist in this process, for good. Call it before anything else
 /// asks libtorch for devices and before the first backward. Does nothing the
 /// second time; refuses where libtorch has a real MPS device.
+///
+/// # Errors
+///
+/// What the native part refused: an unknown name, a late or impossible registration.
 pub fn register() -> Result<(), NativeError> {
     check("register the software MPS device", ffi::parity_software_mps_register())
 }
@@ -90,6 +94,10 @@ pub fn is_registered() -> bool {
 /// Operators that fall back to the CPU in the open, such as `aten::_softmax`
 /// (all overloads) or `aten::_softmax.out`. Replaces the set. A name that does
 /// not reach a device (`aten::softmax` is broken up before) is refused.
+///
+/// # Errors
+///
+/// What the native part refused: an unknown name, a late or impossible registration.
 pub fn set_unsupported(names: &[&str]) -> Result<(), NativeError> {
     const DOING: &str = "declare operators unsupported";
     let owned = names.iter().map(|name| c_string(DOING, name)).collect::<Result<Vec<_>, _>>()?;
@@ -99,6 +107,10 @@ pub fn set_unsupported(names: &[&str]) -> Result<(), NativeError> {
 }
 
 /// Adds one fault to one operator, or to [`DEVICE`]; faults of one operator add up.
+///
+/// # Errors
+///
+/// What the native part refused: an unknown name, a late or impossible registration.
 pub fn add_fault(operator: &str, fault: Fault) -> Result<(), NativeError> {
     const DOING: &str = "plant a fault";
     let (kind, parameter) = fault.parts();
@@ -108,6 +120,10 @@ pub fn add_fault(operator: &str, fault: Fault) -> Result<(), NativeError> {
 }
 
 /// Everything supported, no faults, counters at zero.
+///
+/// # Errors
+///
+/// What the native part refused: an unknown name, a late or impossible registration.
 pub fn clear() -> Result<(), NativeError> {
     check("clear the faults", ffi::parity_software_mps_clear())
 }

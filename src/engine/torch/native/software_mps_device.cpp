@@ -5,7 +5,6 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/detail/MPSHooksInterface.h>
 #include <c10/core/Allocator.h>
-#include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/core/impl/alloc_cpu.h>
 
@@ -47,8 +46,8 @@ struct HostAllocator final : c10::Allocator {
     if (bytes == 0) {
       return {nullptr, nullptr, &free_block, kDevice};
     }
-    if (const auto* fault = faults().device(Kind::FailAllocation)) {
-      faults().note(*fault);
+    if (faults().device_has(Kind::FailAllocation)) {
+      faults().count_strike();
       TORCH_CHECK_WITH(
           OutOfMemoryError, false, "emulated MPS: planted fault, the device refused to allocate ", bytes, " bytes");
     }

@@ -240,10 +240,6 @@ bool is_transposed(const Tensor& tensor) {
 
 } // namespace
 
-bool Call::has(Kind kind) const {
-  return std::any_of(rules_.begin(), rules_.end(), [kind](const Match& m) { return m.rule->kind == kind; });
-}
-
 Tensor Call::seen_input(const Tensor& input) {
   if (!input.defined() || !input.is_mps()) {
     return input;
@@ -252,10 +248,10 @@ Tensor Call::seen_input(const Tensor& input) {
   for (const auto& match : rules_) {
     if (match.rule->kind == Kind::IgnoreStorageOffset && seen.storage_offset() > 0) {
       seen = seen.as_strided(seen.sizes(), seen.strides(), 0);
-      faults().note(*match.rule);
+      faults().count_strike();
     } else if (match.rule->kind == Kind::TransposedAsContiguous && is_transposed(seen)) {
       seen = seen.as_strided(seen.sizes(), row_major_strides(seen.sizes()), seen.storage_offset());
-      faults().note(*match.rule);
+      faults().count_strike();
     }
   }
   return seen;
@@ -267,7 +263,7 @@ bool Call::loses(const Tensor& destination) {
   }
   for (const auto& match : rules_) {
     if (match.rule->kind == Kind::InPlaceLost) {
-      faults().note(*match.rule);
+      faults().count_strike();
       return true;
     }
   }
@@ -284,7 +280,7 @@ std::optional<Tensor> Call::recomputed(
       out = first_slice(schema, arguments);
     }
     if (out.has_value()) {
-      faults().note(*match.rule);
+      faults().count_strike();
       return out;
     }
   }
@@ -326,7 +322,7 @@ void Call::spoil(const Tensor& result) {
         changed = false;
     }
     if (changed) {
-      faults().note(*match.rule);
+      faults().count_strike();
     }
   }
 }
@@ -355,12 +351,12 @@ Call Faults::begin(const std::string& name, const std::string& overload) {
         const auto every = std::max<uint64_t>(1, static_cast<uint64_t>(rule->parameter));
         if (number % every == 0) {
           call.open_ = true;
-          note(*rule);
+          count_strike();
         }
       } else if (rule->kind == Kind::FallbackInBackward) {
         if (in_backward()) {
           call.open_ = true;
-          note(*rule);
+          count_strike();
         }
       } else {
         call.rules_.push_back({rule, number});
@@ -375,17 +371,17 @@ Call Faults::begin(const std::string& name, const std::string& overload) {
   return call;
 }
 
-const Rule* Faults::device(Kind kind) {
+bool Faults::device_has(Kind kind) {
   if (!any_.load(std::memory_order_acquire)) {
-    return nullptr;
+    return false;
   }
   const std::lock_guard<std::mutex> lock(mutex_);
-  for (const auto& rule : rules_[kDeviceName]) {
-    if (rule->kind == kind) {
-      return rule.get();
-    }
+  const auto found = rules_.find(kDeviceName);
+  if (found == rules_.end()) {
+    return false;
   }
-  return nullptr;
+  return std::any_of(
+      found->second.begin(), found->second.end(), [kind](const auto& rule) { return rule->kind == kind; });
 }
 
 void Faults::set_unsupported(const std::vector<std::string>& names) {
@@ -414,16 +410,13 @@ void Faults::add(const std::string& op, const std::string& kind_name, double par
 
 void Faults::clear() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  for (auto& [op, rules] : rules_) {
-    std::move(rules.begin(), rules.end(), std::back_inserter(retired_));
-  }
   rules_.clear();
   unsupported_.clear();
   any_ = false;
   count_ = 0;
 }
 
-void Faults::note(const Rule& /*rule*/) {
+void Faults::count_strike() {
   ++count_;
 }
 

@@ -54,7 +54,6 @@ class Call {
   bool open() const {
     return open_;
   }
-  bool has(Kind kind) const;
   // What the kernel reads in place of `input`.
   at::Tensor seen_input(const at::Tensor& input);
   // Whether a write to `destination` gets lost.
@@ -77,13 +76,14 @@ class Call {
 class Faults {
  public:
   Call begin(const std::string& name, const std::string& overload);
-  // The first rule of this kind for the device as a whole.
-  const Rule* device(Kind kind);
+  // Whether the device as a whole has this fault.
+  bool device_has(Kind kind);
 
   void set_unsupported(const std::vector<std::string>& names);
   void add(const std::string& op, const std::string& kind, double parameter);
   void clear();
-  void note(const Rule& rule);
+  // One more call that a fault has changed.
+  void count_strike();
   uint64_t count() const {
     return count_;
   }
@@ -94,7 +94,6 @@ class Faults {
   std::mutex mutex_;
   std::unordered_set<std::string> unsupported_;
   std::unordered_map<std::string, std::vector<std::shared_ptr<Rule>>> rules_;
-  std::vector<std::shared_ptr<Rule>> retired_; // a running call may still hold one
 };
 
 Faults& faults();

@@ -81,6 +81,10 @@ impl From<Switches> for RawSwitches {
 }
 
 /// What the process has now.
+///
+/// # Errors
+///
+/// What libtorch refused, in its words.
 pub fn read_switches() -> Result<Switches, NativeError> {
     let mut raw = RawSwitches::default();
     // SAFETY: fills the struct.
@@ -90,6 +94,9 @@ pub fn read_switches() -> Result<Switches, NativeError> {
 
 /// Sets all of them. Read them back for the record: libtorch may keep another
 /// value than was asked for.
+///
+/// # Errors
+/// What libtorch refused, in its words.
 pub fn apply_switches(switches: Switches) -> Result<(), NativeError> {
     let raw = RawSwitches::from(switches);
     // SAFETY: reads the struct.
@@ -97,6 +104,10 @@ pub fn apply_switches(switches: Switches) -> Result<(), NativeError> {
 }
 
 /// Threads inside one operator, and between operators.
+///
+/// # Errors
+///
+/// What libtorch refused, in its words.
 pub fn threads() -> Result<(i32, i32), NativeError> {
     let (mut intra_op, mut inter_op) = (0, 0);
     // SAFETY: writes both numbers.
@@ -107,11 +118,18 @@ pub fn threads() -> Result<(i32, i32), NativeError> {
 }
 
 /// Threads inside one operator.
+///
+/// # Errors
+///
+/// What libtorch refused, in its words.
 pub fn set_intra_op_threads(threads: i32) -> Result<(), NativeError> {
     check("set libtorch's threads", ffi::parity_set_intra_op_threads(threads))
 }
 
 /// Threads between operators; once a process, before the first parallel work.
+///
+/// # Errors
+/// What libtorch refused, in its words.
 pub fn set_inter_op_threads(threads: i32) -> Result<(), NativeError> {
     check("set libtorch's inter-op threads", ffi::parity_set_inter_op_threads(threads))
 }

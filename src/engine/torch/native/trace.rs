@@ -67,8 +67,8 @@ pub enum RawKind {
 }
 
 /// One tensor among an event's arguments or results.
-#[expect(clippy::struct_excessive_bools, reason = "they are facts about one tensor")]
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts of one tensor")]
 pub struct RawTensor {
     /// Position in the argument or result list; the tensors of a list share one.
     pub argument: u16,
@@ -132,6 +132,10 @@ pub struct Trace {
 
 impl Trace {
     /// Starts to listen. Only events that begin from here on are seen.
+    ///
+    /// # Errors
+    ///
+    /// A trace that runs already (start), or none that does (stop).
     pub fn start() -> Result<Self, NativeError> {
         // SAFETY: takes nothing.
         check("start the operator trace", unsafe { ffi::parity_trace_start() })?;
@@ -139,6 +143,9 @@ impl Trace {
     }
 
     /// Stops and hands the events over.
+    ///
+    /// # Errors
+    /// If no trace runs.
     pub fn stop(mut self) -> Result<RawTrace, NativeError> {
         self.running = false;
         let batch = stop()?;
