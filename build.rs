@@ -74,9 +74,44 @@ mod torch {
         println!("cargo::rustc-link-search=native={}", lib.display());
         println!("cargo::rustc-link-lib=dylib=torch_cpu");
         println!("cargo::rustc-link-lib=dylib=c10");
-        for path in run_paths(&lib) {
+        let mut paths = run_paths(&lib);
+        println!("cargo::rustc-env=PARITY_LIBTORCH_PATH={}", paths[0].display());
+        paths.extend(telltale());
+        for path in paths {
             println!("cargo::rustc-link-arg=-Wl,-rpath,{}", path.display());
         }
+    }
+
+    /// What the dynamic loader says when libtorch is gone: it names the library that it
+    /// cannot find, so the last folder it looks into holds empty ones that need a library
+    /// with this name.
+    const MISSING: &str = "libtorch, which this program was linked with, is gone (or is of another \
+                           architecture); run scripts/setup-libtorch, or build again with your own LIBTORCH";
+
+    /// The folder of those libraries; none where there is another loader than Linux's, or
+    /// where they cannot be made: the loader's plain words must do then.
+    fn telltale() -> Option<PathBuf> {
+        if variable("CARGO_CFG_TARGET_OS").as_deref() != Some("linux") {
+            return None;
+        }
+        let folder = PathBuf::from(env::var_os("OUT_DIR")?).join("telltale");
+        std::fs::create_dir_all(&folder).ok()?;
+        let needed = folder.join("libneeded.so");
+        let compiler = cc::Build::new().get_compiler();
+        let link = |soname: &str, out: &Path, more: &[&std::ffi::OsStr]| {
+            let mut command = compiler.to_command();
+            command.args(["-shared", "-nostdlib", "-x", "c", "/dev/null", "-x", "none", "-o"]).arg(out);
+            command.arg(format!("-Wl,--no-as-needed,-soname,{soname}")).args(more);
+            command.status().is_ok_and(|status| status.success())
+        };
+        // A comma would end the option of the linker.
+        let sentence = MISSING.replace(',', " -");
+        let mut made = link(&sentence, &needed, &[]);
+        for name in ["libtorch_cpu.so", "libc10.so"] {
+            made = made && link(name, &folder.join(name), &[needed.as_os_str()]);
+        }
+        std::fs::remove_file(&needed).ok()?;
+        made.then_some(folder)
     }
 
     fn variable(name: &str) -> Option<String> {

@@ -28,6 +28,8 @@ was compared.";
 pub enum Command {
     /// Run a model on several targets and compare them with the f64 reference.
     Check(CheckArgs),
+    /// Show which operators of one target ran where, and what left its device.
+    Trace(TraceArgs),
     /// Show the bands that apply to a model, and which line of which policy set each.
     #[command(subcommand)]
     Policy(PolicyCommand),
@@ -102,6 +104,52 @@ pub struct ModelArgs {
     pub mode: Mode,
 }
 
+/// How a target is run: shared by several subcommands.
+#[derive(Clone, Debug, Args)]
+pub struct RunArgs {
+    /// Traced passes a target; a fallback may happen in some of them only. Default: 2 on an
+    /// accelerator, 1 on the host.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub steps: Option<u32>,
+    /// Memory that a target's process may map, in MiB; beyond, it fails by itself and not the
+    /// machine. What is mapped when it starts (libraries: libtorch's are about 1500) counts.
+    /// `MIB@TARGET` limits one target. Repeat for several.
+    #[arg(long, value_name = "MIB[@TARGET]")]
+    pub memory_limit: Vec<String>,
+    /// What `torch:mps-emulated`, a software device for tests, lacks or gets wrong:
+    /// KIND[:PARAMETER]@OPERATOR, such as `unsupported@aten::_softmax`. Repeat for several.
+    #[arg(long, value_name = "DEFICIENCY")]
+    pub emulate: Vec<String>,
+}
+
+/// Arguments of `parity trace`.
+#[derive(Clone, Debug, Args)]
+pub struct TraceArgs {
+    /// Model directory as for `check`, or the directory of a recording, which then is shown.
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// Who runs it: engine[:device]@precision, such as `torch:cpu@f32`.
+    #[arg(long, short = 't', value_name = "TARGET")]
+    pub target: Option<String>,
+    /// Seed of everything that is drawn: inputs, labels, masks.
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub seed: u64,
+    #[command(flatten)]
+    pub run: RunArgs,
+    /// Operators to list, those with most own time first.
+    #[arg(long, default_value_t = 20, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub top: u32,
+    /// Write the events for Perfetto or chrome://tracing to this file.
+    #[arg(long, value_name = "FILE")]
+    pub chrome: Option<PathBuf>,
+    /// How to print: `terminal` or `json`.
+    #[arg(long, value_enum, default_value_t = Format::Terminal)]
+    pub format: Format,
+    /// When to use colour.
+    #[arg(long = "color", value_enum, default_value_t = Colour::Auto)]
+    pub colour: Colour,
+}
+
 /// Arguments of `parity check`.
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 #[derive(Clone, Debug, Args)]
@@ -147,6 +195,8 @@ pub struct CheckArgs {
     /// Run each target a second time without capture and tracing, and compare bit for bit.
     #[arg(long, value_enum, default_value_t = SelfCheck::Auto)]
     pub self_check: SelfCheck,
+    #[command(flatten)]
+    pub run: RunArgs,
     /// Do not read or write the cache of reference recordings.
     #[arg(long)]
     pub no_cache: bool,

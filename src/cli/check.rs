@@ -3,13 +3,17 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::args::{CheckArgs, Colour, Format, Mode, SelfCheck};
+use super::args::{CheckArgs, Colour, Format, Mode, ModelArgs, RunArgs, SelfCheck};
 use super::failure::{Failure, request};
 use super::outcome::{self, Context};
 use super::progress::Line;
 use super::{output, targets};
+use crate::engine::DeviceKind;
+use crate::engine::torch::{self, Emulation};
 use crate::recording::Lock;
-use crate::run::{Data, NoisePlan, Plan, Plant, Prepared, SubjectSpec, Supervision, Target, supervise};
+use crate::run::{
+    Data, EngineKind, NoisePlan, Plan, Plant, Prepared, SubjectSpec, Supervision, Target, supervise,
+};
 use crate::tolerance::Policy;
 use crate::verdict::DifferenceTable;
 
@@ -21,11 +25,26 @@ pub fn run(args: &CheckArgs) -> Result<u8, Failure> {
     let policy = policy(args.policy.as_deref())?;
     let targets = targets::resolve(&args.targets)?;
     let plants = plants(&args.plant, &targets)?;
-    let spec = subject(args);
+    if !args.run.emulate.is_empty() && !targets.iter().any(|t| t.device.kind == DeviceKind::MpsEmulated) {
+        return Err(Failure::Request(
+            "--emulate is for the software device alone; add --target torch:mps-emulated@f32".to_owned(),
+        ));
+    }
+    let spec = SubjectSpec {
+        data: match &args.data {
+            Some(path) => Data::File(path.clone()),
+            None if args.synthetic_data => Data::Seed,
+            None => Data::Auto,
+        },
+        ..subject(&args.model, args.seed)
+    };
     output::prepare(&args.out)?;
     let _lock = Lock::acquire(&args.out.join("check")).map_err(request)?;
     let prepared = Prepared::load(&spec).map_err(request)?;
     let mut plans = plans(&spec, &targets, &plants, &policy, &args.out.join(RECORDINGS));
+    for plan in &mut plans {
+        settle(plan, &args.run)?;
+    }
     if !self_check(args.self_check, &prepared) {
         for plan in &mut plans {
             plan.bare_passes = 0;
@@ -72,19 +91,44 @@ pub fn policy(path: Option<&Path>) -> Result<Policy, Failure> {
     .map_err(request)
 }
 
-fn subject(args: &CheckArgs) -> SubjectSpec {
+/// What is computed, but for the data.
+pub fn subject(model: &ModelArgs, seed: u64) -> SubjectSpec {
     SubjectSpec {
-        batch: args.model.batch as usize,
-        sequence: args.model.sequence.map(|n| n as usize),
-        train: args.model.mode == Mode::Train,
-        seed: args.seed,
-        data: match &args.data {
-            Some(path) => Data::File(path.clone()),
-            None if args.synthetic_data => Data::Seed,
-            None => Data::Auto,
-        },
-        ..SubjectSpec::new(&args.model.model)
+        batch: model.batch as usize,
+        sequence: model.sequence.map(|n| n as usize),
+        train: model.mode == Mode::Train,
+        seed,
+        ..SubjectSpec::new(&model.model)
     }
+}
+
+/// What the command line says about how a target is run.
+pub fn settle(plan: &mut Plan, args: &RunArgs) -> Result<(), Failure> {
+    let emulation: Vec<Emulation> =
+        args.emulate.iter().map(|text| text.parse().map_err(request)).collect::<Result<_, Failure>>()?;
+    for text in &args.memory_limit {
+        let (mib, target) = text.split_once('@').map_or((text.as_str(), None), |(mib, t)| (mib, Some(t)));
+        let mib: u32 = mib.parse().ok().filter(|mib| *mib > 0).ok_or_else(|| {
+            Failure::Request(format!("--memory-limit {text}: write a number of MiB, or MIB@TARGET"))
+        })?;
+        let target: Option<Target> = target.map(|t| t.parse().map_err(request)).transpose()?;
+        if target.is_none_or(|target| target == plan.target) {
+            plan.memory_limit = Some(u64::from(mib) << 20);
+        }
+    }
+    if plan.target.engine == EngineKind::Torch {
+        // Part of the plan: a recording made under other switches is another one.
+        for name in torch::ENVIRONMENT {
+            plan.environment.insert(name.to_owned(), std::env::var(name).ok());
+        }
+    }
+    if let (Some(steps), false) = (args.steps, plan.target.is_reference()) {
+        plan.steps = steps;
+    }
+    if plan.target.device.kind == DeviceKind::MpsEmulated {
+        plan.emulation = emulation;
+    }
+    Ok(())
 }
 
 /// Faults by target: `KIND[:PARAMETER][:PLACE]@TARGET`.

@@ -11,6 +11,12 @@ pub enum Failure {
     /// The request was wrong or a file could not be read: the message says what to do.
     #[error("{0}")]
     Request(String),
+    /// What was asked for is not here.
+    #[error("{0}")]
+    Incomplete(String),
+    /// The target did not finish.
+    #[error("{0}")]
+    Deviation(String),
     /// Recordings of different subjects.
     #[error("{0}")]
     NotComparable(String),
@@ -46,6 +52,8 @@ impl Failure {
     pub const fn exit_code(&self) -> u8 {
         match self {
             Self::Request(_) | Self::Write { .. } => exit::USAGE,
+            Self::Incomplete(_) => exit::INCOMPLETE,
+            Self::Deviation(_) => exit::DEVIATION,
             Self::NotComparable(_) => exit::NOT_COMPARABLE,
         }
     }

@@ -9,10 +9,10 @@ mod output;
 mod policy;
 mod program;
 mod progress;
-mod rules;
 mod summarise;
 mod synth;
 mod targets;
+mod trace;
 
 use std::process::ExitCode;
 
@@ -26,6 +26,7 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let outcome = match &cli.command {
         Command::Check(args) => check::run(args),
+        Command::Trace(args) => trace::run(args),
         Command::Policy(PolicyCommand::Show(args)) => policy::show(args),
         Command::Synth(args) => synth::run(args),
         Command::Program(args) => program::run(args),

@@ -2,14 +2,15 @@
 
 use super::args::CheckArgs;
 use super::failure::{Failure, request};
-use super::rules::PolicyRules;
 use super::summarise;
+use crate::engine::DeviceKind;
 use crate::recording::Recording;
-use crate::run::{Outcome, Prepared};
+use crate::run::{Outcome, Prepared, Target};
 use crate::tolerance::Policy;
 use crate::verdict::{
-    Cause, Counts, Demands, DifferenceTable, Finding, PolicySummary, Sides, SubjectSummary,
-    TABLE_SCHEMA_VERSION, TargetStatus, TargetSummary, Verdict, assemble, conclude,
+    Cause, Counts, Demands, DeviceSummary, DifferenceTable, Finding, PolicyRules, PolicySummary, Sides,
+    SubjectSummary, TABLE_SCHEMA_VERSION, TargetStatus, TargetSummary, Verdict, assemble, attribute,
+    conclude,
 };
 
 /// What a table is made from, beside the outcomes.
@@ -36,6 +37,9 @@ pub fn table(context: &Context<'_>, outcomes: &[Outcome]) -> Result<DifferenceTa
         }
         findings.extend(rows);
     }
+    let candidates: Vec<_> =
+        outcomes.iter().map(|o| o.target()).filter(|t| !t.is_reference()).map(Target::id).collect();
+    attribute(&mut findings, &candidates);
     let mut table = DifferenceTable {
         schema_version: TABLE_SCHEMA_VERSION,
         tool: format!("parity {}", env!("CARGO_PKG_VERSION")),
@@ -120,13 +124,19 @@ fn summary(outcome: &Outcome, findings: &[Finding]) -> TargetSummary {
     let target = outcome.target();
     let (name, precision) = (target.to_string(), target.precision.to_string());
     let absent = |status, reason: &str| summarise::did_not_run(&name, &precision, status, reason, findings);
+    let device = |built: bool| {
+        let accelerator = target.device.kind != DeviceKind::Cpu;
+        accelerator.then_some(DeviceSummary { built, available: false, verified: None, kernels: None })
+    };
     match outcome {
         Outcome::Recorded { recording, usage, .. } => {
             let status = if usage.is_some() { TargetStatus::Ran } else { TargetStatus::Reused };
             let wall = usage.as_ref().map(|usage| usage.wall_s);
             summarise::ran(recording.manifest(), status, wall, findings)
         }
-        Outcome::Absent { reason, .. } => absent(TargetStatus::Absent, reason),
+        Outcome::Absent { built, reason, .. } => {
+            TargetSummary { device: device(*built), ..absent(TargetStatus::Absent, reason) }
+        }
         Outcome::Failed { reason, .. } => absent(TargetStatus::Died, reason),
         Outcome::Died { ended, .. } => absent(TargetStatus::Died, &format!("its process {ended}")),
     }

@@ -17,7 +17,7 @@ pub fn show(args: &PolicyShowArgs) -> Result<u8, Failure> {
     let base = program::load(&args.model)?;
     let precise = precision::rewrite(&base, precision).map_err(request)?;
     let quantities = run::planned_quantities(&base, &precise, Captures::DEFAULT, true);
-    let descriptions: Vec<_> = quantities.iter().map(|q| super::rules::describe(q, precision)).collect();
+    let descriptions: Vec<_> = quantities.iter().map(|q| crate::verdict::describe(q, precision)).collect();
     let bands = bands_for(&policy, &descriptions);
     if args.json {
         let rows: Vec<_> = descriptions.iter().zip(&bands).collect();

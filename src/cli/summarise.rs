@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::recording::{Check, Manifest};
-use crate::verdict::{Counts, Finding, TargetStatus, TargetSummary};
+use crate::verdict::{Counts, DeviceSummary, Finding, TargetStatus, TargetSummary};
 
 /// Length of a hash in summaries; the files have it in full.
 const SHORT: usize = 12;
@@ -36,6 +36,24 @@ pub fn ran(
     {
         notes.push(format!("not compared with an unobserved run ({reason}; --self-check always)"));
     }
+    if manifest.engine.emulated {
+        notes.push("an emulated device in host memory: no result of the real one".to_owned());
+    }
+    if manifest.device.as_ref().is_some_and(|device| device.kernels.is_none()) && !manifest.engine.emulated {
+        notes.push(
+            "weak evidence that the device worked: its tensors say so, but nothing here counts its kernels"
+                .to_owned(),
+        );
+    }
+    if manifest.engine.mode("PYTORCH_ENABLE_MPS_FALLBACK").is_some_and(|v| !matches!(v, "unset" | "0" | ""))
+        && manifest.target.device.starts_with("mps")
+    {
+        notes.push(
+            "PYTORCH_ENABLE_MPS_FALLBACK is set: an operator that the device lacks does not fail, it runs on \
+             the CPU; what did so in the traced passes stands under `placement/`"
+                .to_owned(),
+        );
+    }
     if !manifest.engine.deterministic {
         notes.push("this target does not promise equal bits from run to run".to_owned());
     }
@@ -46,6 +64,13 @@ pub fn ran(
         device_name: manifest.engine.device_name.clone(),
         emulated: manifest.engine.emulated,
         precision: manifest.target.precision.clone(),
+        device: manifest.device.as_ref().map(|device| DeviceSummary {
+            built: device.presence.built,
+            available: device.presence.available,
+            verified: (!device.unasked()).then(|| device.verified()),
+            kernels: device.kernels.as_ref().map(|kernels| kernels.kernels),
+        }),
+        placement: manifest.placement.clone(),
         status,
         reason: None,
         modes: manifest.engine.modes.iter().cloned().collect(),
@@ -78,6 +103,8 @@ pub fn did_not_run(
         device_name: None,
         emulated: false,
         precision: precision.to_owned(),
+        device: None,
+        placement: None,
         status,
         reason: Some(reason.to_owned()),
         modes: BTreeMap::new(),

@@ -1,8 +1,7 @@
 //! Which targets a check runs on.
 
 use super::failure::{Failure, request};
-use crate::engine::{Engine, EngineError};
-use crate::run::{EngineVisitor, Target, with_engine};
+use crate::run::{Target, is_here};
 
 /// The engines and devices that are tried when none is named, in the order of the table.
 const CANDIDATES: [&str; 6] = [
@@ -19,6 +18,8 @@ pub fn resolve(names: &[String]) -> Result<Vec<Target>, Failure> {
     if names.is_empty() {
         let all = CANDIDATES.iter().map(|name| name.parse::<Target>().map_err(request));
         let all = all.collect::<Result<Vec<_>, _>>()?;
+        // Only asked for targets that nobody named: what was named is tried in its own process
+        // and reported.
         return Ok(all.into_iter().filter(is_here).collect());
     }
     let mut targets: Vec<Target> = Vec::new();
@@ -35,15 +36,4 @@ pub fn resolve(names: &[String]) -> Result<Vec<Target>, Failure> {
         targets.push(target);
     }
     Ok(targets)
-}
-
-/// Whether a target's engine opens here. Only asked for targets that nobody named: what was
-/// named is tried in its own process and reported.
-fn is_here(target: &Target) -> bool {
-    struct Open;
-    impl EngineVisitor for Open {
-        type Output = ();
-        fn visit<E: Engine>(self, _: E) {}
-    }
-    !matches!(with_engine(target, Open), Err(EngineError::Absent { .. }))
 }

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::evidence::KernelEvidence;
 use crate::numerics::DType;
 use crate::program::{Op, Value};
 use crate::tensor::HostTensor;
@@ -27,6 +28,19 @@ pub struct EngineInfo {
     /// Switches that change numbers, as set for this run (`allow_tf32 = false`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub modes: Vec<(String, String)>,
+}
+
+impl EngineInfo {
+    /// Mode of the software MPS device: what it was told to lack or to get wrong.
+    pub const EMULATED: &'static str = "emulated_deficiencies";
+    /// Mode of the software MPS device: how often a planted fault struck.
+    pub const STRUCK: &'static str = "emulated_faults_struck";
+
+    /// The value of a mode.
+    #[must_use]
+    pub fn mode(&self, name: &str) -> Option<&str> {
+        self.modes.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
+    }
 }
 
 /// How an uploaded tensor takes part in differentiation.
@@ -74,6 +88,8 @@ pub enum EngineError {
     Absent {
         /// Engine and device.
         target: String,
+        /// Whether the library has code for it at all.
+        built: bool,
         /// What was seen.
         reason: String,
     },
@@ -216,6 +232,16 @@ pub trait Engine {
     /// Events since [`Engine::start_trace`], of engines that observe themselves; ends the trace.
     fn drain_events(&self) -> Vec<OperatorEvent> {
         Vec::new()
+    }
+
+    /// Runs `pass` and counts the kernels that the device executed meanwhile. `None`, and
+    /// `pass` is not run, where nothing can tell: then only the tensors' own word says where
+    /// the work was done.
+    ///
+    /// # Errors
+    /// If the profiler cannot be used.
+    fn count_kernels(&self, _pass: &mut dyn FnMut()) -> Option<Result<KernelEvidence, EngineError>> {
+        None
     }
 
     /// Tells an engine that observes itself which node (`None`: backward) runs next.

@@ -112,6 +112,20 @@ pub struct Canary {
 }
 
 impl Canary {
+    /// Whether the engine declares that it has none of the kernels in this dtype.
+    #[must_use]
+    pub fn unasked(&self) -> bool {
+        self.kernels.iter().all(|k| matches!(k.outcome, Outcome::Skipped { .. }))
+    }
+
+    /// Whether no kernel gave a result: a pass would give none either.
+    #[must_use]
+    pub fn hopeless(&self) -> bool {
+        let mut ran =
+            self.kernels.iter().filter(|k| !matches!(k.outcome, Outcome::Skipped { .. })).peekable();
+        ran.peek().is_some() && ran.all(|k| matches!(k.outcome, Outcome::Failed { .. }))
+    }
+
     /// The first thing that is wrong, in words.
     #[must_use]
     pub fn complaint(&self) -> Option<String> {

@@ -13,6 +13,8 @@ pub mod torch;
 
 mod api;
 mod device;
+mod evidence;
 
 pub use api::{BackwardRequest, Call, Engine, EngineError, EngineInfo, Leaf, Support, Unsupported};
 pub use device::{DeviceKind, DeviceSpec, UnknownDevice};
+pub use evidence::{DeviceEvidence, KernelEvidence};

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{Quantity, Subject, number};
-use crate::engine::EngineInfo;
+use crate::engine::{DeviceEvidence, EngineInfo};
 use crate::environment::Environment;
 use crate::numerics::{DType, ErrorModel};
+use crate::trace::Placement;
 
 /// Version of the recording format that this build writes, and the newest that it reads.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -34,6 +35,12 @@ pub struct Manifest {
     pub environment: Environment,
     /// Devices that tensors said they were on, in order of appearance.
     pub devices: Vec<String>,
+    /// What shows that the device worked (accelerators only).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<DeviceEvidence>,
+    /// Where the traced passes did their work; nothing without a trace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placement: Option<Placement>,
     /// Every quantity that was asked for, in program order.
     pub quantities: Vec<Quantity>,
     /// Every tensor in `tensors.safetensors`.
@@ -241,6 +248,16 @@ pub struct Checks {
     /// The recorded pass (captures and trace on) against a bare one: loss, logits and
     /// gradients bit-equal? Says something only where the target is deterministic.
     pub observer: Check,
+}
+
+impl Checks {
+    /// Adds what further observed passes showed: one pass that differs is enough.
+    pub fn repeat(&mut self, repeated: Check) {
+        match (&self.determinism, &repeated) {
+            (Check::Failed { .. }, _) | (_, Check::NotRun { .. }) => {}
+            (Check::Held { .. } | Check::NotRun { .. }, _) => self.determinism = repeated,
+        }
+    }
 }
 
 /// How noise floors were made.

@@ -34,7 +34,7 @@ mod subject;
 mod writer;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use error::RecordingError;
 pub use lock::Lock;

@@ -26,9 +26,12 @@ fn quantity(name: &str, state: State) -> Quantity {
     }
 }
 
-fn manifest() -> Manifest {
+/// A manifest to change at will.
+pub(crate) fn manifest() -> Manifest {
     let skipped = State::Skipped { reason: "candle has no gradient of sort".to_owned() };
     Manifest {
+        device: None,
+        placement: None,
         schema_version: SCHEMA_VERSION,
         tool: Tool::this(),
         subject: subject::example(),

@@ -1,6 +1,7 @@
 //! How numbers, sizes and names are written, the same in every renderer.
 
-use crate::verdict::{Finding, TargetStatus, TargetSummary, Verdict};
+use crate::trace::Placement;
+use crate::verdict::{DeviceSummary, Finding, TargetStatus, TargetSummary, Verdict};
 
 /// A number with three significant digits, scientific where that is shorter.
 pub fn number(value: f64) -> String {
@@ -45,6 +46,15 @@ pub fn value(value: f64) -> String {
 pub fn bytes(bytes: u64) -> String {
     let mib = bytes as f64 / f64::from(1 << 20);
     if mib < 1024.0 { format!("{mib:.0} MiB") } else { format!("{:.1} GiB", mib / 1024.0) }
+}
+
+/// Bytes in the largest unit that keeps at least one digit before the point.
+pub fn bytes_exact(bytes: u64) -> String {
+    match bytes {
+        0..=9_999 => format!("{bytes} B"),
+        10_000..=10_485_759 => format!("{:.1} KiB", bytes as f64 / 1024.0),
+        _ => self::bytes(bytes),
+    }
 }
 
 /// Seconds in a readable unit.
@@ -94,6 +104,29 @@ pub fn place(target: &TargetSummary) -> String {
             if target.emulated { format!("{devices} emulated") } else { devices }
         }
     }
+}
+
+/// Three answers about a device, and its kernels.
+pub fn device_answers(device: &DeviceSummary) -> String {
+    let answer = |yes: bool, word: &str| format!("{}{word}", if yes { "" } else { "not " });
+    let verified = device.verified.map_or_else(|| "not asked".to_owned(), |yes| answer(yes, "verified"));
+    let mut text =
+        format!("{}, {}, {verified}", answer(device.built, "built"), answer(device.available, "available"));
+    if let Some(kernels) = device.kernels {
+        text = format!("{text}, {kernels} kernels a pass");
+    }
+    text
+}
+
+/// Where the operators ran, in one line.
+pub fn placement_line(placement: &Placement) -> String {
+    let on: Vec<String> = placement.operators.iter().map(|(device, n)| format!("{n} on {device}")).collect();
+    let share: f64 = placement.fallbacks.iter().map(|f| f.share).sum();
+    let left = match placement.fallbacks.len() {
+        0 => "none left the device".to_owned(),
+        n => format!("{n} places where work left it, {:.1} % of the time", 100.0 * share.clamp(0.0, 1.0)),
+    };
+    format!("operators: {}; {left}", on.join(", "))
 }
 
 /// Non-zero counts in words, `within` always.

@@ -71,10 +71,13 @@ fn rows(out: &mut String, findings: &[&Finding], most: usize) -> std::fmt::Resul
     writeln!(out, "| verdict | target | quantity | deviation | relative | detectable | worst | rule |")?;
     writeln!(out, "|---|---|---|---|--:|--:|---|---|")?;
     for finding in findings.iter().take(most) {
-        let worst = finding.worst.as_ref().map_or_else(
+        let mut worst = finding.worst.as_ref().map_or_else(
             || finding.notes.join("; "),
             |w| format!("{:?}: {} against {}", w.index, value(w.candidate), value(w.reference)),
         );
+        if let Some(attribution) = &finding.attribution {
+            let _ = write!(worst, "; {}", attribution.sentence());
+        }
         writeln!(
             out,
             "| {} | `{}` | `{}` | {} | {} | {} | {} | {} |",

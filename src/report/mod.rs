@@ -7,6 +7,7 @@ mod format;
 mod json;
 mod markdown;
 mod terminal;
+mod trace;
 
 #[cfg(test)]
 mod tests;
@@ -14,3 +15,4 @@ mod tests;
 pub use json::render as json;
 pub use markdown::render as markdown;
 pub use terminal::{Options as TerminalOptions, render as terminal};
+pub use trace::{TraceReport, json as trace_json, render as trace};

@@ -7,7 +7,10 @@ use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
 
-use super::format::{bytes, counts, deviation, engine, number, place, seconds, value};
+use super::format::{
+    bytes, counts, deviation, device_answers, engine, number, place, placement_line, seconds, value,
+};
+use crate::trace::is_host;
 use crate::verdict::{DifferenceTable, Finding, TargetSummary, Verdict};
 
 /// How to render.
@@ -73,7 +76,12 @@ impl Page<'_> {
             "rows: {} within, {} marginal, {} outside, {} invalid, {} inconclusive,",
             c.within, c.marginal, c.outside, c.invalid, c.inconclusive
         )?;
-        writeln!(out, "      {} skipped, {} missing, {} unchecked", c.skipped, c.missing, c.unchecked)?;
+        let allowed = if c.allowed > 0 { format!(", {} allowed", c.allowed) } else { String::new() };
+        writeln!(
+            out,
+            "      {} skipped, {} missing, {} unchecked{allowed}",
+            c.skipped, c.missing, c.unchecked
+        )?;
         let colour = if self.table.conclusion.exit_code == 0 { AnsiColor::Green } else { AnsiColor::Red };
         self.wrapped(out, &self.paint(colour, &self.table.conclusion.sentence), 0)?;
         Ok(())
@@ -100,8 +108,22 @@ impl Page<'_> {
         if !facts.is_empty() {
             writeln!(out, "{:23}{}", "", facts.join("  "))?;
         }
-        if !target.modes.is_empty() {
-            let modes: Vec<_> = target.modes.iter().map(|(k, v)| format!("{k}={v}")).collect();
+        if let Some(device) = &target.device {
+            self.wrapped(out, &format!("{:23}{}", "", device_answers(device)), 23)?;
+        }
+        if let Some(placement) = &target.placement
+            && !is_host(&placement.asked)
+        {
+            self.wrapped(out, &format!("{:23}{}", "", placement_line(placement)), 23)?;
+        }
+        // What is off is off everywhere; the JSON form has it.
+        let modes: Vec<_> = target
+            .modes
+            .iter()
+            .filter(|(_, value)| !matches!(value.as_str(), "false" | "unset"))
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
+        if !modes.is_empty() {
             self.wrapped(out, &format!("{:23}{}", "", modes.join("  ")), 23)?;
         }
         for note in &target.notes {
@@ -148,9 +170,11 @@ impl Page<'_> {
         let verdict = format!("{:<12}", finding.verdict.name());
         let colour = match finding.verdict {
             Verdict::Within => AnsiColor::Green,
-            Verdict::Marginal | Verdict::Inconclusive | Verdict::Skipped | Verdict::Unchecked => {
-                AnsiColor::Yellow
-            }
+            Verdict::Marginal
+            | Verdict::Inconclusive
+            | Verdict::Skipped
+            | Verdict::Unchecked
+            | Verdict::Allowed => AnsiColor::Yellow,
             Verdict::Outside | Verdict::Invalid | Verdict::Missing => AnsiColor::Red,
         };
         let room = self.width.saturating_sub(13 + finding.target.len() + 2);
@@ -194,6 +218,9 @@ impl Page<'_> {
         }
         for note in &finding.notes {
             self.wrapped(out, &format!("{:13}{note}", ""), 13)?;
+        }
+        if let Some(attribution) = &finding.attribution {
+            self.wrapped(out, &format!("{:13}{}", "", attribution.sentence()), 13)?;
         }
         Ok(())
     }

@@ -42,6 +42,8 @@ fn target(name: &str, status: TargetStatus, findings: &[Finding]) -> TargetSumma
         device_name: None,
         emulated: false,
         precision: "f32".to_owned(),
+        device: None,
+        placement: None,
         status,
         reason: (!ran).then(|| "built without the `metal` feature; build with --features metal".to_owned()),
         modes: [("threads".to_owned(), "2".to_owned())].into(),

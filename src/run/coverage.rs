@@ -79,6 +79,9 @@ impl Coverage {
         part.outputs.loss = part.outputs.loss.filter(|id| there(*id));
         part.outputs.logits = part.outputs.logits.filter(|id| there(*id));
         part.outputs.buffers.retain(|buffer| there(buffer.value));
+        // A device may refuse to hold what nothing there computes with.
+        let used: Vec<ValueId> = part.nodes.iter().flat_map(|node| node.inputs.iter().copied()).collect();
+        part.inputs.retain(|input| used.contains(&input.value));
         part
     }
 

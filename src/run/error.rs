@@ -49,8 +49,21 @@ pub enum RunError {
     Absent {
         /// The target.
         target: Target,
+        /// Whether the engine has code for it at all.
+        built: bool,
         /// What was seen.
         reason: String,
+    },
+    /// The device answers no known question.
+    #[error(
+        "{target} cannot compute: {complaint}; see whether another program can use the device, or name \
+         another target"
+    )]
+    Canary {
+        /// The target.
+        target: Target,
+        /// What is wrong.
+        complaint: String,
     },
     /// The engine could not be opened.
     #[error("{target} cannot be opened: {source}; run `parity doctor`, or name another target")]
@@ -86,6 +99,14 @@ pub enum RunError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// The system does not limit memory.
+    #[error("cannot limit memory to {bytes} bytes: {source}; choose a limit that the system allows")]
+    MemoryLimit {
+        /// The limit.
+        bytes: u64,
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// SIGINT or SIGTERM came.
     #[error("stopped by {signal}; finished recordings are kept and reused when the command is repeated")]
     Interrupted {
@@ -102,6 +123,6 @@ impl RunError {
     /// that a target did.
     #[must_use]
     pub const fn is_request(&self) -> bool {
-        !matches!(self, Self::Absent { .. } | Self::Engine { .. } | Self::Pass { .. })
+        !matches!(self, Self::Absent { .. } | Self::Canary { .. } | Self::Engine { .. } | Self::Pass { .. })
     }
 }

@@ -3,7 +3,7 @@
 //! The interpreter knows nothing of it. A hook sees every call that goes to the engine and
 //! may change what comes back, on the engine's own tensors.
 
-use crate::engine::{BackwardRequest, Call, Engine, EngineError, EngineInfo, Leaf, Support};
+use crate::engine::{BackwardRequest, Call, Engine, EngineError, EngineInfo, KernelEvidence, Leaf, Support};
 use crate::numerics::DType;
 use crate::program::{Op, Value};
 use crate::tensor::HostTensor;
@@ -103,6 +103,10 @@ impl<E: Engine, H: Hook<E>> Engine for Hooked<'_, E, H> {
 
     fn start_trace(&self) -> Result<(), EngineError> {
         self.engine.start_trace()
+    }
+
+    fn count_kernels(&self, pass: &mut dyn FnMut()) -> Option<Result<KernelEvidence, EngineError>> {
+        self.engine.count_kernels(pass)
     }
 
     fn drain_events(&self) -> Vec<OperatorEvent> {

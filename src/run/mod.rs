@@ -14,6 +14,7 @@
 mod cache;
 mod child;
 mod coverage;
+mod device;
 mod engines;
 mod error;
 mod evaluate;
@@ -33,7 +34,7 @@ mod target;
 mod tests;
 
 pub use cache::Cache;
-pub use engines::{EngineVisitor, with_engine};
+pub use engines::{EngineSettings, EngineVisitor, is_here, with_engine};
 pub use error::RunError;
 pub use plan::{Captures, Data, NoisePlan, Plan, SubjectSpec, build_identity};
 pub use plant::{Plant, PlantError, PlantKind};

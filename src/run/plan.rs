@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::plant::Plant;
 use super::{RunError, Target};
 use crate::architecture::{BuildOptions, Mode};
+use crate::engine::DeviceKind;
+use crate::engine::torch::Emulation;
 use crate::numerics::ErrorModel;
 use crate::recording::{Noise, Subject};
 
@@ -108,6 +110,10 @@ pub struct Plan {
     /// Passes without capture and trace before the recorded one. With at least one, the
     /// determinism and observer checks are made and the bare time is measured.
     pub bare_passes: u32,
+    /// Traced passes, the recorded one among them, at least 1: a fallback may happen in some
+    /// steps only.
+    #[serde(default = "one")]
+    pub steps: u32,
     /// Compute metrics over all labelled samples, where there are any.
     pub evaluate: bool,
     /// Predict noise floors (reference only).
@@ -116,6 +122,12 @@ pub struct Plan {
     /// A fault to plant.
     #[serde(default)]
     pub plant: Option<Plant>,
+    /// What the software MPS device lacks or gets wrong; other devices ignore it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub emulation: Vec<Emulation>,
+    /// Memory that the target's process may map, bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_limit: Option<u64>,
     /// Environment variables to set, or (`None`) to remove, for the target's process.
     #[serde(default)]
     pub environment: BTreeMap<String, Option<String>>,
@@ -124,6 +136,10 @@ pub struct Plan {
     pub identify: bool,
     /// Directory that becomes the recording.
     pub destination: PathBuf,
+}
+
+const fn one() -> u32 {
+    1
 }
 
 /// How noise floors are predicted.
@@ -160,14 +176,19 @@ impl Plan {
     #[must_use]
     pub fn new(subject: SubjectSpec, target: Target, out: &Path) -> Self {
         let reference = target.is_reference();
+        let accelerator = target.device.kind != DeviceKind::Cpu;
         Self {
             destination: out.join(target.file_name()),
             captures: Captures::DEFAULT,
             trace: !reference,
             bare_passes: u32::from(!reference),
+            // The host cannot fall back to itself.
+            steps: if accelerator { 2 } else { 1 },
             evaluate: true,
             noise: reference.then(NoisePlan::default),
             plant: None,
+            emulation: Vec::new(),
+            memory_limit: None,
             environment: BTreeMap::new(),
             identify: false,
             subject,
@@ -185,9 +206,12 @@ impl Plan {
             self.captures,
             self.trace,
             self.bare_passes,
+            self.steps,
             self.evaluate,
             self.noise,
             self.plant,
+            self.emulation,
+            self.memory_limit,
             self.environment,
             self.identify,
         ]);
@@ -261,6 +285,9 @@ mod tests {
             Plan { trace: false, ..base.clone() },
             Plan { captures: Captures::ALL, ..base.clone() },
             Plan { bare_passes: 2, ..base.clone() },
+            Plan { steps: 2, ..base.clone() },
+            Plan { emulation: vec!["zeroed@device".parse().unwrap()], ..base.clone() },
+            Plan { memory_limit: Some(1 << 30), ..base.clone() },
             Plan { evaluate: false, ..base.clone() },
             Plan { plant: Some("nan".parse().unwrap()), ..base.clone() },
             Plan { environment: [("X".to_owned(), None)].into(), ..base.clone() },
@@ -289,6 +316,8 @@ mod tests {
         let mut plan = plan("reference@bf16");
         plan.subject.seed = u64::MAX;
         plan.plant = Some("scale:1e-3:layers.0".parse().unwrap());
+        plan.emulation.push("scale:1e-3@aten::mul".parse().unwrap());
+        plan.memory_limit = Some(1 << 40);
         plan.environment.insert("PYTORCH_ENABLE_MPS_FALLBACK".to_owned(), Some("1".to_owned()));
         let file = PlanFile { key: "k".to_owned(), plan };
         file.write(&path).unwrap();

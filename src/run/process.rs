@@ -140,6 +140,18 @@ pub fn own_peak_bytes() -> Option<u64> {
     (got == 0).then(|| usage_of(&usage).peak_bytes)
 }
 
+/// Limits the memory that this process may map; what is mapped already counts.
+///
+/// # Errors
+/// If the system refuses.
+pub(super) fn limit_memory(bytes: u64) -> std::io::Result<()> {
+    let limit = libc::rlim_t::try_from(bytes).map_err(std::io::Error::other)?;
+    let limits = libc::rlimit { rlim_cur: limit, rlim_max: limit };
+    // SAFETY: the pointer is to a live value of the type that setrlimit reads.
+    let got = unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limits) };
+    if got == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}
+
 /// Sends a signal to a child that has not been waited for.
 pub(super) fn signal(pid: u32, number: i32) {
     if let Ok(pid) = libc::pid_t::try_from(pid)

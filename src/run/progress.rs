@@ -17,6 +17,8 @@ pub enum Stage {
     Prepare,
     /// The engine opens its device.
     Engine,
+    /// Known questions to the device.
+    Canary,
     /// Passes without observation.
     Bare,
     /// The pass that is recorded: forward.
@@ -39,6 +41,7 @@ impl Stage {
             Self::Start => "start",
             Self::Prepare => "prepare",
             Self::Engine => "engine",
+            Self::Canary => "canary",
             Self::Bare => "bare pass",
             Self::Forward => "forward",
             Self::Backward => "backward",
@@ -62,6 +65,8 @@ pub enum Message {
     },
     /// The device does not exist here.
     Absent {
+        /// Whether the engine has code for it at all.
+        built: bool,
         /// What was seen.
         reason: String,
     },
@@ -114,7 +119,7 @@ mod tests {
     fn a_message_survives_the_pipe() {
         let messages = [
             Message::Progress { stage: Stage::Backward, fraction: 0.25 },
-            Message::Absent { reason: "no CUDA device".to_owned() },
+            Message::Absent { built: true, reason: "no CUDA device".to_owned() },
             Message::Failed { stage: Stage::Engine, reason: "a\n\"b\"".to_owned() },
             Message::Done { peak_bytes: Some(1 << 40) },
         ];

@@ -7,13 +7,14 @@ use std::time::Instant;
 use blake3::Hash;
 
 use super::coverage::Coverage;
-use super::engines::{EngineVisitor, with_engine};
+use super::device;
+use super::engines::{EngineSettings, EngineVisitor, with_engine};
 use super::hooks::{Hook, Hooked};
 use super::plant::{Planted, deliver};
 use super::quantities::quantities;
 use super::{Plan, Prepared, Progress, RunError, Stage, evaluate, noise, own_peak_bytes};
 use crate::engine::interpreter::{Feed, Gradient, PassError, PassOptions, PassOutput, run_pass};
-use crate::engine::{BackwardRequest, Call, Engine, EngineError};
+use crate::engine::{BackwardRequest, Call, DeviceKind, Engine, EngineError};
 use crate::environment::{Environment, Redaction};
 use crate::precision;
 use crate::program::Program;
@@ -22,7 +23,7 @@ use crate::recording::{
     Timing, Tool, Writer,
 };
 use crate::tensor::{HostTensor, content_hash};
-use crate::trace::Phase;
+use crate::trace::{self, PassTrace, Phase, Placement};
 
 /// Carries out `plan` in this process and writes its recording. `key` is [`Plan::key`].
 ///
@@ -40,13 +41,16 @@ pub fn execute(plan: &Plan, key: &str, progress: &Progress<'_>) -> Result<Record
     progress(Stage::Engine, 0.0);
     let job = Job { plan, key, prepared: &prepared, precise: &precise, progress };
     let opened = Instant::now();
-    with_engine(&plan.target, Visit { job: &job, timing, opened, writer }).unwrap_or_else(|source| {
-        let target = plan.target;
-        Err(match source {
-            EngineError::Absent { reason, .. } => RunError::Absent { target, reason },
-            source => RunError::Engine { target, source },
-        })
-    })
+    let settings = EngineSettings::of(plan);
+    with_engine(&plan.target, settings, Visit { job: &job, timing, opened, writer }).unwrap_or_else(
+        |source| {
+            let target = plan.target;
+            Err(match source {
+                EngineError::Absent { built, reason, .. } => RunError::Absent { target, built, reason },
+                source => RunError::Engine { target, source },
+            })
+        },
+    )
 }
 
 /// What every step of one execution needs.
@@ -96,6 +100,7 @@ fn record<E: Engine>(
                 .map_err(|reason| RunError::Plant { plant: plant.to_string(), reason })?,
         ),
     };
+    let mut evidence = device::ask(job, engine)?;
     let between = Between::new(planted, job.progress, job.precise.nodes.len());
     let engine = Hooked { engine, hook: between };
     let coverage = Coverage::ask(&engine, job.precise);
@@ -122,7 +127,18 @@ fn record<E: Engine>(
     (timing.forward_s, timing.backward_s) = (output.forward_s, output.backward_s);
 
     engine.hook.at(Stage::Bare);
-    let checks = observer.check(&output, &mut bare, &mut timing).map_err(|e| job.pass_error(e))?;
+    let mut checks = observer.check(&output, &mut bare, &mut timing).map_err(|e| job.pass_error(e))?;
+    let placement = if plan.trace {
+        let (placement, repeated) = observer.placement(&output, plan.steps).map_err(|e| job.pass_error(e))?;
+        checks.repeat(repeated);
+        Some(placement)
+    } else {
+        None
+    };
+    if let Some(evidence) = &mut evidence {
+        let options = PassOptions { gradients, ..PassOptions::default() };
+        evidence.kernels = device::kernels(job, &engine, &mut || run_pass(&engine, &part, &feed, options))?;
+    }
     let devices = output.devices.clone();
     for event in &output.events {
         writer.event(event)?;
@@ -171,6 +187,8 @@ fn record<E: Engine>(
         engine: engine.info(),
         environment: Environment::gather(&Redaction::detect(plan.identify)),
         devices,
+        device: evidence,
+        placement,
         quantities: rows,
         tensors: BTreeMap::new(),
         loss,
@@ -180,9 +198,17 @@ fn record<E: Engine>(
         checks,
         noise: noise_record,
         trace: None,
-        planted: plan.plant.as_ref().map(ToString::to_string),
+        planted: planted_words(plan),
     };
     Ok(writer.finish(manifest)?)
+}
+
+/// Faults that were planted on purpose, the emulated device's among them.
+fn planted_words(plan: &Plan) -> Option<String> {
+    let emulated = plan.target.device.kind == DeviceKind::MpsEmulated;
+    let faults = plan.emulation.iter().filter(|e| emulated && !e.is_absence()).map(ToString::to_string);
+    let words: Vec<String> = plan.plant.iter().map(ToString::to_string).chain(faults).collect();
+    (!words.is_empty()).then(|| words.join(" "))
 }
 
 /// Passes without observation, and what they prove.
@@ -207,6 +233,30 @@ impl<E: Engine> Observer<'_, E> {
 
     fn bare_passes(&self, count: u32, timing: &mut Timing) -> Result<Vec<Bits>, PassError> {
         (0..count).map(|_| self.bare(timing)).collect()
+    }
+
+    /// Where the work of `observed` and of further traced passes, `steps` in all, was done,
+    /// and whether those passes gave the same bits.
+    fn placement(&self, observed: &PassOutput, steps: u32) -> Result<(Placement, Check), PassError> {
+        let options = PassOptions { gradients: self.gradients, trace: true, ..PassOptions::default() };
+        let first = bits(observed);
+        let (mut further, mut unstable) = (Vec::new(), std::collections::BTreeSet::new());
+        for _ in 1..steps {
+            let output = run_pass(self.engine, self.program, self.feed, options)?;
+            unstable.extend(differing(&first, &bits(&output)));
+            further.push((output.input_devices, output.events));
+        }
+        let mut passes = vec![PassTrace { inputs: &observed.input_devices, events: &observed.events }];
+        passes.extend(further.iter().map(|(inputs, events)| PassTrace { inputs, events }));
+        let compared = first.len();
+        let repeated = if further.is_empty() {
+            Check::not_run("one pass was traced")
+        } else if unstable.is_empty() {
+            Check::Held { compared }
+        } else {
+            Check::Failed { compared, differing: unstable.into_iter().collect() }
+        };
+        Ok((trace::detect(&self.engine.info().device, &passes), repeated))
     }
 
     /// Compares the observed pass with the bare ones, bit by bit.

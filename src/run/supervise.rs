@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::child::{self, ChildReport, ChildSpec};
 use super::plan::{PlanFile, build_identity};
-use super::process::{SignalGuard, signal_name};
+use super::process::{SignalGuard, limit_memory, signal_name};
 use super::progress::{Message, Stage};
 use super::{Cache, Ended, Plan, Prepared, RunError, Target, Usage, execute, own_peak_bytes};
 use crate::recording::{self, Recording};
@@ -58,6 +58,8 @@ pub enum Outcome {
     Absent {
         /// The target.
         target: Target,
+        /// Whether the engine has code for it at all.
+        built: bool,
         /// What was seen.
         reason: String,
     },
@@ -232,7 +234,7 @@ fn outcome(plan: &Plan, key: &str, report: ChildReport) -> Outcome {
             }
             Err(error) => Outcome::Failed { target, stage, reason: error.to_string(), usage },
         },
-        Some(Message::Absent { reason }) => Outcome::Absent { target, reason },
+        Some(Message::Absent { built, reason }) => Outcome::Absent { target, built, reason },
         Some(Message::Failed { stage, reason }) => Outcome::Failed { target, stage, reason, usage },
         _ => Outcome::Died { target, ended, stage, tail, usage },
     }
@@ -265,13 +267,19 @@ pub fn serve(plan: &Path, out: &mut (dyn Write + Send)) -> u8 {
         lock().0 = stage;
         send(&Message::Progress { stage, fraction });
     };
-    match PlanFile::read(plan).and_then(|file| execute(&file.plan, &file.key, &progress)) {
+    let carry_out = |file: PlanFile| {
+        if let Some(bytes) = file.plan.memory_limit {
+            limit_memory(bytes).map_err(|source| RunError::MemoryLimit { bytes, source })?;
+        }
+        execute(&file.plan, &file.key, &progress)
+    };
+    match PlanFile::read(plan).and_then(carry_out) {
         Ok(_) => {
             send(&Message::Done { peak_bytes: own_peak_bytes() });
             0
         }
-        Err(RunError::Absent { reason, .. }) => {
-            send(&Message::Absent { reason });
+        Err(RunError::Absent { built, reason, .. }) => {
+            send(&Message::Absent { built, reason });
             4
         }
         Err(error) => {

@@ -66,10 +66,10 @@ pub fn detect(asked: &str, passes: &[PassTrace<'_>]) -> Placement {
             }
         }
         total_ns = total_ns.saturating_add(span_ns(pass.events));
-        if is_host(asked) {
-            found.foreign(step, pass.events);
-        } else if operator_events().next().is_some() && !operator_events().any(|e| uses(e, asked)) {
+        if operator_events().next().is_some() && !operator_events().any(|e| uses(e, asked)) {
             found.whole_pass(step, pass.events);
+        } else if is_host(asked) {
+            found.foreign(step, pass.events);
         } else {
             found.inputs(step, pass.inputs);
             found.foreign(step, pass.events);
@@ -336,18 +336,25 @@ fn fallen_operators(events: &[OperatorEvent], nesting: &Nesting) -> BTreeSet<usi
 
 /// An operator, not itself a copy, with tensors on the host.
 fn suspicious(event: &OperatorEvent) -> Option<FallbackKind> {
-    let host_input = event.inputs.iter().any(TensorMeta::on_host);
+    let mixed = event.tensors().any(TensorMeta::on_accelerator);
+    let host_input = event.inputs.iter().any(|t| t.on_host() && !(mixed && is_host_state(t)));
     if event.is_copy() || !host_input {
         return None;
     }
-    let mixed = event.tensors().any(TensorMeta::on_accelerator);
     Some(if mixed { FallbackKind::MisplacedTensor } else { FallbackKind::OperatorOnCpu })
+}
+
+/// A whole number without dimensions beside tensors of the device: seed and offset of a
+/// random generator, which libtorch keeps on the host and hands to its kernels as plain
+/// arguments (seen: fused attention's backward on CUDA). No data of the program.
+fn is_host_state(tensor: &TensorMeta) -> bool {
+    tensor.shape.is_empty() && tensor.dtype == "i64"
 }
 
 fn describe_mixture(event: &OperatorEvent) -> String {
     let on_host: Vec<String> = (0..)
         .zip(&event.inputs)
-        .filter(|(_, tensor)| tensor.on_host())
+        .filter(|(_, tensor)| tensor.on_host() && !is_host_state(tensor))
         .map(|(index, tensor): (u32, _)| format!("argument {index} {:?} {}", tensor.shape, tensor.dtype))
         .collect();
     format!("on the host: {}", on_host.join(", "))

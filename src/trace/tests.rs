@@ -171,9 +171,12 @@ fn another_index_is_another_device() {
     let placement =
         detect("cuda:0", &[PassTrace { inputs: &[], events: &[on("cuda:0", 0, "a"), on("cuda:1", 1, "b")] }]);
     assert_eq!(kinds(&placement), [(FallbackKind::DeviceNotAsked, "b")]);
-    // An accelerator where the CPU was asked for, too.
-    let placement = detect("cpu", &[PassTrace { inputs: &[], events: &[on("cuda:1", 0, "b")] }]);
+    // An accelerator where the CPU was asked for, too, and all the more the whole pass.
+    let events = [on("cpu", 0, "a"), on("cuda:1", 1, "b")];
+    let placement = detect("cpu", &[PassTrace { inputs: &[], events: &events }]);
     assert_eq!(kinds(&placement), [(FallbackKind::DeviceNotAsked, "b")]);
+    let placement = detect("cpu", &[PassTrace { inputs: &[], events: &events[1..] }]);
+    assert_eq!(kinds(&placement), [(FallbackKind::DeviceNotAsked, "the whole pass")]);
 }
 
 #[test]
@@ -193,4 +196,18 @@ fn a_damaged_trace_with_a_cycle_ends() {
     let events = [inside(1, 0, on(MPS, 0, "a")), inside(0, 0, on(MPS, 1, "aten::_to_cpu"))];
     let placement = one_pass(&events);
     assert_eq!(kinds(&placement), [(FallbackKind::OperatorOnCpu, "a")]);
+}
+
+#[test]
+fn the_state_of_a_random_generator_lies_on_the_host_by_right() {
+    let seed = tensor(&[], "i64", "cpu");
+    let attention = |extra: &TensorMeta| OperatorEvent {
+        inputs: vec![tensor(&[2, 4], "f32", MPS), extra.clone()],
+        ..on(MPS, 0, "aten::_scaled_dot_product_efficient_attention_backward")
+    };
+    assert_eq!(kinds(&one_pass(&[attention(&seed)])), []);
+    // A number of the program's own kind, or more than one of them, is data.
+    for data in [tensor(&[], "f32", "cpu"), tensor(&[1], "i64", "cpu")] {
+        assert_eq!(kinds(&one_pass(&[attention(&data)]))[0].0, FallbackKind::MisplacedTensor);
+    }
 }

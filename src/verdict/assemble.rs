@@ -1,8 +1,10 @@
 //! One target's recording against the reference's: a row for every quantity that either
 //! has, and rows about the target as a whole.
 
+use super::about::about_target;
 use super::judge::{Deviation, NoiseFloor, judge};
 use super::metrics::judge_counts;
+use super::placement;
 use super::{AppliedBand, Cause, Finding, Verdict, WorstElement};
 use crate::compare::alignment::{
     AlignmentError, Difference, Fate, Lists, Presence, QuantityEntry, Row, Side, align,
@@ -11,8 +13,9 @@ use crate::compare::metrics::MetricError;
 use crate::compare::statistics::Statistics;
 use crate::compare::{Comparison, GradientDifference, GradientState, Pair, TensorView};
 use crate::numerics::{DType, max_nan, ulp_distance};
-use crate::recording::{Check, Floor, Quantity, QuantityKind, Recording, RecordingError, State};
+use crate::recording::{Floor, Quantity, QuantityKind, Recording, RecordingError, State};
 use crate::tensor::HostTensor;
+use crate::tolerance;
 
 /// Who is compared with whom.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +37,8 @@ pub trait Rules {
     /// Multiple of the floor of a logit that a legal deviation may reach: what explains a
     /// flipped prediction.
     fn flip_multiple(&self) -> f64;
+    /// What is held against a target whose work left its device.
+    fn placement(&self) -> &tolerance::Placement;
     /// Unit roundoff that the noise floors stand for.
     fn unit_roundoff(&self) -> f64;
 }
@@ -44,7 +49,9 @@ pub trait Rules {
 /// If a tensor of either recording is damaged, or a recording lists a quantity twice.
 pub fn assemble(sides: Sides<'_>, rules: &dyn Rules) -> Result<Vec<Finding>, AssembleError> {
     let target = &sides.candidate.manifest().target.name;
-    let mut findings = about_target(sides.candidate);
+    let manifest = sides.candidate.manifest();
+    let mut findings = about_target(manifest);
+    findings.extend(placement::rows(manifest, rules.placement()));
     let expected: Vec<String> = sides.reference.quantities().iter().map(|q| q.name.clone()).collect();
     let candidate = entries(sides.candidate);
     let reference = entries(sides.reference);
@@ -89,52 +96,6 @@ fn entries(recording: &Recording) -> Vec<QuantityEntry> {
     };
     let entry = |q: &Quantity| Some(QuantityEntry { name: q.name.clone(), presence: presence(q)? });
     recording.quantities().iter().filter_map(entry).collect()
-}
-
-/// Rows about the target as a whole: where it ran, and whether watching changed it.
-fn about_target(recording: &Recording) -> Vec<Finding> {
-    let manifest = recording.manifest();
-    let target = &manifest.target.name;
-    let mut findings = Vec::new();
-    let elsewhere: Vec<_> =
-        manifest.devices.iter().filter(|d| !is_on(d, &manifest.target.device)).cloned().collect();
-    if !elsewhere.is_empty() {
-        let note = format!(
-            "asked for {}, but tensors say that they live on {}: this compares {} under another name",
-            manifest.target.device,
-            manifest.devices.join(", "),
-            elsewhere.join(", ")
-        );
-        findings.push(Finding::about(
-            target,
-            "target/device",
-            Verdict::Invalid,
-            Some(Cause::WrongDevice),
-            note,
-        ));
-    }
-    let checks = [
-        ("target/observer", Cause::Observer, &manifest.checks.observer, "capturing and tracing changed"),
-        ("target/determinism", Cause::Nondeterministic, &manifest.checks.determinism, "a second run changed"),
-    ];
-    for (name, cause, check, what) in checks {
-        if let Check::Failed { compared, differing } = check
-            && manifest.engine.deterministic
-        {
-            let first = differing.first().cloned().unwrap_or_default();
-            let note = format!("{what} {} of {compared} tensors, first {first}", differing.len());
-            findings.push(Finding::about(target, name, Verdict::Outside, Some(cause), note));
-        }
-    }
-    findings
-}
-
-/// Whether a device as a tensor names it is the one asked for: `cuda` means `cuda:0`.
-fn is_on(found: &str, wanted: &str) -> bool {
-    let base = |name: &str| {
-        name.split_once(':').map_or((name.to_owned(), "0".to_owned()), |(a, b)| (a.into(), b.into()))
-    };
-    base(found) == base(wanted)
 }
 
 fn finding(sides: Sides<'_>, target: &str, row: &Row, rules: &dyn Rules) -> Result<Finding, AssembleError> {

@@ -48,11 +48,25 @@ pub fn conclude(findings: &[Finding], demands: Demands) -> Conclusion {
         return Conclusion { exit_code: exit::DEVIATION, sentence };
     }
     incomplete(findings, &counts, demands).map_or_else(
-        || Conclusion {
-            exit_code: exit::PARITY,
-            sentence: format!("parity: {} quantities within their bands", counts.within + counts.marginal),
-        },
+        || Conclusion { exit_code: exit::PARITY, sentence: agreement(findings, &counts) },
         |sentence| Conclusion { exit_code: exit::INCOMPLETE, sentence },
+    )
+}
+
+/// Parity, or parity as far as the policy lets work leave the device.
+fn agreement(findings: &[Finding], counts: &Counts) -> String {
+    let number = counts.within + counts.marginal;
+    let mut elsewhere: Vec<&str> =
+        findings.iter().filter(|f| f.verdict == Verdict::Allowed).map(|f| f.target.as_str()).collect();
+    elsewhere.dedup();
+    if elsewhere.is_empty() {
+        return format!("parity: {number} quantities within their bands");
+    }
+    format!(
+        "usable with a known CPU share: {number} quantities within their bands, and {} operators of {} left \
+         the device as the policy allows",
+        counts.allowed,
+        elsewhere.join(", ")
     )
 }
 
@@ -141,6 +155,15 @@ mod tests {
         let conclusion = conclude(&rows, demands(true));
         assert_eq!(conclusion.exit_code, exit::DEVIATION);
         assert_eq!(conclusion.sentence, "deviation: logits of candle:cpu@f32");
+    }
+
+    #[test]
+    fn an_allowed_fallback_is_never_plain_parity_and_compares_nothing() {
+        let allowed = row("placement/forward/aten::mm", Verdict::Allowed, Some(Cause::Fallback));
+        let conclusion = conclude(&[row("loss", Verdict::Within, None), allowed.clone()], demands(false));
+        assert_eq!(conclusion.exit_code, exit::PARITY);
+        assert!(conclusion.sentence.starts_with("usable with a known CPU share"), "{}", conclusion.sentence);
+        assert_eq!(conclude(&[allowed], demands(false)).exit_code, exit::INCOMPLETE);
     }
 
     #[test]

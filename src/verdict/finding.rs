@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Attribution;
+
 /// What was decided about one quantity of one target.
 ///
 /// Only `Within` and `Marginal` are agreement. Nothing else is ever counted as passed.
@@ -20,6 +22,8 @@ pub enum Verdict {
     Skipped,
     /// Delivered, but nothing to compare it with.
     Unchecked,
+    /// Work left the device, and the policy allows it: neither an alarm nor a comparison.
+    Allowed,
     /// Between the pass and the fail multiple: worth a look, no alarm.
     Marginal,
     /// Within its band.
@@ -28,13 +32,14 @@ pub enum Verdict {
 
 impl Verdict {
     /// Worst first: the order of tables.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Invalid,
         Self::Outside,
         Self::Missing,
         Self::Inconclusive,
         Self::Skipped,
         Self::Unchecked,
+        Self::Allowed,
         Self::Marginal,
         Self::Within,
     ];
@@ -49,6 +54,7 @@ impl Verdict {
             Self::Inconclusive => "inconclusive",
             Self::Skipped => "skipped",
             Self::Unchecked => "unchecked",
+            Self::Allowed => "allowed",
             Self::Marginal => "marginal",
             Self::Within => "within",
         }
@@ -95,6 +101,10 @@ pub enum Cause {
     Fallback,
     /// The device gave a wrong answer to a known question.
     Canary,
+    /// The device's own profiler saw no kernel.
+    NoKernels,
+    /// A switch makes the target compute in less than its precision says.
+    ModeMismatch,
 }
 
 /// The band that a row was judged by, with the line that set it.
@@ -170,6 +180,9 @@ pub struct Finding {
     /// The element that deviates most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worst: Option<WorstElement>,
+    /// Whether it follows the engine or the device (rows outside their band).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attribution: Option<Attribution>,
     /// What a reader should know besides, one sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
@@ -193,6 +206,7 @@ impl Finding {
             minimum_detectable: None,
             floor: None,
             worst: None,
+            attribution: None,
             notes: if note.is_empty() { Vec::new() } else { vec![note] },
         }
     }
@@ -236,6 +250,9 @@ pub struct Counts {
     pub missing: usize,
     /// Present and not compared.
     pub unchecked: usize,
+    /// Outside the device, as the policy allows.
+    #[serde(default)]
+    pub allowed: usize,
 }
 
 impl Counts {
@@ -258,6 +275,7 @@ impl Counts {
             Verdict::Skipped => &mut self.skipped,
             Verdict::Missing => &mut self.missing,
             Verdict::Unchecked => &mut self.unchecked,
+            Verdict::Allowed => &mut self.allowed,
         }
     }
 

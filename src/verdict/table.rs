@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{Conclusion, Counts, Finding};
+use crate::trace::Placement;
 
 /// Version of the JSON form of [`DifferenceTable`].
 pub const TABLE_SCHEMA_VERSION: u32 = 1;
@@ -61,6 +62,21 @@ impl TargetStatus {
     }
 }
 
+/// Three answers about an accelerator, kept apart.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceSummary {
+    /// The library has code for it.
+    pub built: bool,
+    /// The library says that it is there.
+    pub available: bool,
+    /// It answered known questions right; `None` where none was asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verified: Option<bool>,
+    /// Kernels of one pass, where something counts them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernels: Option<u64>,
+}
+
 /// One target of the table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TargetSummary {
@@ -78,6 +94,12 @@ pub struct TargetSummary {
     pub emulated: bool,
     /// Precision by name.
     pub precision: String,
+    /// Three answers about an accelerator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<DeviceSummary>,
+    /// Where the traced passes did their work.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placement: Option<Placement>,
     /// How it ended.
     pub status: TargetStatus,
     /// Why it is absent or died.

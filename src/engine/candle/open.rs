@@ -52,7 +52,15 @@ impl CandleEngine {
     /// # Errors
     /// [`EngineError::Absent`] if this build or this machine does not have the device.
     pub fn with_kernels(device: &DeviceSpec, kernels: KernelSet) -> Result<Self, EngineError> {
-        let absent = |reason: String| EngineError::Absent { target: format!("candle:{device}"), reason };
+        let absent = |reason: String| {
+            let built = match device.kind {
+                DeviceKind::Cpu => true,
+                DeviceKind::Cuda => cfg!(feature = "cuda"),
+                DeviceKind::Metal => cfg!(feature = "metal"),
+                DeviceKind::Mps | DeviceKind::MpsEmulated => false,
+            };
+            EngineError::Absent { target: format!("candle:{device}"), built, reason }
+        };
         let index = device.index;
         let opened = match device.kind {
             DeviceKind::Cpu => Ok(Device::Cpu),

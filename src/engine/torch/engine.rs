@@ -4,14 +4,15 @@ use std::cell::RefCell;
 
 use tch::{Device, Tensor};
 
+use super::emulate::{self, Emulation};
 use super::modes::{self, ModeSettings};
-use super::native::{self, GradientOptions, NodeMarker, PhaseMarker, Trace};
+use super::native::{self, GradientOptions, NodeMarker, PhaseMarker, RawDevice, Trace};
 use super::tensor::{self, TorchTensor};
-use super::{events, open, ops, support};
+use super::{events, kernels, open, ops, support};
 use crate::engine::canary::Presence;
 use crate::engine::{
-    BackwardRequest, Call, DeviceKind, DeviceSpec, Engine, EngineError, EngineInfo, Leaf, Support,
-    Unsupported,
+    BackwardRequest, Call, DeviceKind, DeviceSpec, Engine, EngineError, EngineInfo, KernelEvidence, Leaf,
+    Support, Unsupported,
 };
 use crate::numerics::DType;
 use crate::program::{Op, Value};
@@ -25,6 +26,7 @@ pub struct TorchEngine {
     device: Device,
     version: String,
     device_name: Option<String>,
+    emulation: RefCell<Vec<Emulation>>,
     at_work: RefCell<AtWork>,
 }
 
@@ -65,7 +67,14 @@ impl TorchEngine {
         };
         let version = native::libtorch_version().map_err(|e| failed("version", e.to_string()))?;
         let device_name = native::device_name(device).map_err(|e| failed("device name", e.to_string()))?;
-        let engine = Self { spec: *spec, device, version, device_name, at_work: RefCell::default() };
+        let engine = Self {
+            spec: *spec,
+            device,
+            version,
+            device_name,
+            emulation: RefCell::default(),
+            at_work: RefCell::default(),
+        };
         engine.configure(&ModeSettings::default())?;
         Ok(engine)
     }
@@ -83,6 +92,19 @@ impl TorchEngine {
     /// If libtorch kept another value than was asked for.
     pub fn configure(&self, settings: &ModeSettings) -> Result<(), EngineError> {
         modes::apply(settings).map_err(|message| self.failed("configure", &message))
+    }
+
+    /// Takes operators away from the software MPS device, or plants faults in it.
+    ///
+    /// # Errors
+    /// If this is another device, or an operator does not exist there.
+    pub fn emulate(&self, emulations: &[Emulation]) -> Result<(), EngineError> {
+        if self.spec.kind != DeviceKind::MpsEmulated {
+            return Err(self.failed("emulate", &"only torch:mps-emulated can be told what to lack"));
+        }
+        emulate::apply(emulations).map_err(|message| self.failed("emulate", &message))?;
+        *self.emulation.borrow_mut() = emulations.to_vec();
+        Ok(())
     }
 
     fn label(&self) -> String {
@@ -110,7 +132,14 @@ impl Engine for TorchEngine {
     type Tensor = TorchTensor;
 
     fn info(&self) -> EngineInfo {
-        let modes = modes::read();
+        let mut modes = modes::read();
+        let emulation = self.emulation.borrow();
+        if !emulation.is_empty() {
+            let words: Vec<String> = emulation.iter().map(ToString::to_string).collect();
+            modes.push((EngineInfo::EMULATED.to_owned(), words.join(" ")));
+            let struck = native::software_mps::fault_count();
+            modes.push((EngineInfo::STRUCK.to_owned(), struck.to_string()));
+        }
         let deterministic = match self.spec.kind {
             DeviceKind::Cpu | DeviceKind::MpsEmulated => true,
             _ => modes.iter().any(|(name, value)| name == "deterministic_algorithms" && value == "true"),
@@ -215,6 +244,13 @@ impl Engine for TorchEngine {
         let trace = Trace::start().map_err(|e| self.failed("trace", &e))?;
         self.at_work.borrow_mut().trace = Some(trace);
         Ok(())
+    }
+
+    fn count_kernels(&self, pass: &mut dyn FnMut()) -> Option<Result<KernelEvidence, EngineError>> {
+        let DeviceKind::Cuda = self.spec.kind else { return None };
+        let index = i8::try_from(self.spec.index).ok()?;
+        let counted = native::profile(true, pass).map_err(|e| self.failed("profile", &e));
+        Some(counted.map(|((), activities)| kernels::count(RawDevice::Cuda(index), &activities)))
     }
 
     fn drain_events(&self) -> Vec<OperatorEvent> {

@@ -11,12 +11,15 @@
 //! Everything `unsafe` is in `native/`. Without the feature `torch` the same names exist and
 //! every device is absent, so that callers need no `cfg`.
 
+mod emulate;
 mod modes;
 
 #[cfg(feature = "torch")]
 mod engine;
 #[cfg(feature = "torch")]
 mod events;
+#[cfg(feature = "torch")]
+mod kernels;
 #[cfg(feature = "torch")]
 mod open;
 #[cfg(feature = "torch")]
@@ -36,7 +39,12 @@ mod unbuilt;
 #[cfg(all(test, feature = "torch"))]
 mod tests;
 
-pub use modes::ModeSettings;
+/// Folder of the libtorch that this program was linked with.
+#[cfg(feature = "torch")]
+pub const LINKED_LIBTORCH: &str = env!("PARITY_LIBTORCH_PATH");
+
+pub use emulate::{Emulation, EmulationError};
+pub use modes::{ENVIRONMENT, ModeSettings};
 
 #[cfg(feature = "torch")]
 pub use engine::TorchEngine;

@@ -12,19 +12,24 @@ pub struct ModeSettings {
     pub threads: Option<usize>,
 }
 
+/// Environment variables of libtorch and its libraries that change what runs where, or how.
+pub const ENVIRONMENT: [&str; 5] = [
+    "PYTORCH_ENABLE_MPS_FALLBACK",
+    "PYTORCH_MPS_FAST_MATH",
+    "PYTORCH_MPS_PREFER_METAL",
+    "NVIDIA_TF32_OVERRIDE",
+    "CUBLAS_WORKSPACE_CONFIG",
+];
+
 #[cfg(feature = "torch")]
 pub(super) use with_libtorch::{apply, read};
 
 #[cfg(feature = "torch")]
 mod with_libtorch {
-    use super::ModeSettings;
+    use super::{ENVIRONMENT, ModeSettings};
     use crate::engine::torch::native::{
         MatmulPrecision, NativeError, Switches, apply_switches, read_switches, set_intra_op_threads, threads,
     };
-
-    /// Environment variables of libtorch's MPS backend that change what runs where, or how.
-    const ENVIRONMENT: [&str; 3] =
-        ["PYTORCH_ENABLE_MPS_FALLBACK", "PYTORCH_MPS_FAST_MATH", "PYTORCH_MPS_PREFER_METAL"];
 
     /// Sets every switch; the first one that libtorch did not take is named.
     pub(in crate::engine::torch) fn apply(settings: &ModeSettings) -> Result<(), String> {

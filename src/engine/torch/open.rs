@@ -8,10 +8,17 @@ use crate::engine::{DeviceKind, DeviceSpec, EngineError};
 
 /// The tch device of a specification, or why libtorch has none.
 pub(super) fn open(spec: &DeviceSpec) -> Result<Device, EngineError> {
-    match look(spec) {
+    let found = look(spec);
+    // After the device's part of libtorch is loaded: to tell its version libtorch asks for
+    // devices, and its first answer about them is its last.
+    if let Err(reason) = versions_agree() {
+        return Err(EngineError::Absent { target: format!("torch:{spec}"), built: false, reason });
+    }
+    match found {
         (presence, Some(device)) if presence.available => Ok(device),
         (presence, _) => Err(EngineError::Absent {
             target: format!("torch:{spec}"),
+            built: presence.built,
             reason: presence.reason.unwrap_or_else(|| "libtorch says that it is not there".to_owned()),
         }),
     }
@@ -19,9 +26,6 @@ pub(super) fn open(spec: &DeviceSpec) -> Result<Device, EngineError> {
 
 /// Built and available, with the reason if not.
 pub(super) fn look(spec: &DeviceSpec) -> (Presence, Option<Device>) {
-    if let Err(reason) = versions_agree() {
-        return (Presence::not_built(reason), None);
-    }
     let found = match spec.kind {
         DeviceKind::Cpu => return (Presence::available(), Some(Device::Cpu)),
         DeviceKind::Metal => Err("libtorch calls Apple's GPU mps; use torch:mps".to_owned()),

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use super::ModeSettings;
+use super::{Emulation, ModeSettings};
 use crate::engine::canary::Presence;
 use crate::engine::{BackwardRequest, Call, DeviceSpec, Engine, EngineError, EngineInfo, Leaf, Support};
 use crate::numerics::DType;
@@ -25,7 +25,7 @@ impl TorchEngine {
     /// # Errors
     /// Always [`EngineError::Absent`], with what to do.
     pub fn new(spec: &DeviceSpec) -> Result<Self, EngineError> {
-        Err(EngineError::Absent { target: format!("torch:{spec}"), reason: REASON.to_owned() })
+        Err(EngineError::Absent { target: format!("torch:{spec}"), built: false, reason: REASON.to_owned() })
     }
 
     /// Not built.
@@ -37,6 +37,12 @@ impl TorchEngine {
     /// # Errors
     /// Cannot be called.
     pub const fn configure(&self, _settings: &ModeSettings) -> Result<(), EngineError> {
+        match self.0 {}
+    }
+
+    /// # Errors
+    /// Cannot be called.
+    pub const fn emulate(&self, _emulations: &[Emulation]) -> Result<(), EngineError> {
         match self.0 {}
     }
 }

@@ -47,6 +47,8 @@ pub enum PlantKind {
     Exit(i32),
     /// The process stops making progress there.
     Hang,
+    /// libtorch's TF32 switches are on although the precision says off.
+    Tf32,
 }
 
 /// A fault and its place: `KIND[:PARAM][:PLACE]`.
@@ -73,7 +75,7 @@ pub struct PlantError {
     pub reason: &'static str,
 }
 
-const NAMES: [&str; 19] = [
+const NAMES: [&str; 20] = [
     "double-gradient",
     "drop-gradient",
     "zero-gradient",
@@ -93,6 +95,7 @@ const NAMES: [&str; 19] = [
     "kill",
     "exit:CODE",
     "hang",
+    "tf32",
 ];
 
 impl FromStr for Plant {
@@ -126,6 +129,7 @@ impl FromStr for Plant {
             "abort" => (PlantKind::Abort, rest),
             "kill" => (PlantKind::Kill, rest),
             "hang" => (PlantKind::Hang, rest),
+            "tf32" => (PlantKind::Tf32, rest),
             // A device name may itself hold a colon.
             "device" => (PlantKind::Device(rest.ok_or_else(|| error("it needs a device"))?.to_owned()), None),
             "exit" => {
@@ -166,6 +170,7 @@ impl fmt::Display for Plant {
             PlantKind::Kill => f.write_str("kill"),
             PlantKind::Exit(code) => write!(f, "exit:{code}"),
             PlantKind::Hang => f.write_str("hang"),
+            PlantKind::Tf32 => f.write_str("tf32"),
         }?;
         match &self.place {
             Some(place) => write!(f, ":{place}"),

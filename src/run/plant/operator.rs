@@ -35,12 +35,12 @@ impl<T> Planted<T> {
     pub(in crate::run) fn new(plant: &Plant, program: &Program) -> Result<Self, String> {
         use PlantKind::{
             Abort, Device, DoubleGradient, DropGradient, Exit, HalfAccumulation, HalfOperands, Hang, Kill,
-            NoTensors, Truncate, ZeroGradient,
+            NoTensors, Tf32, Truncate, ZeroGradient,
         };
         let (mut node, mut leaf) = (None, None);
         match &plant.kind {
             DoubleGradient | DropGradient | ZeroGradient => leaf = Some(place_leaf(plant, program)?),
-            Device(_) | NoTensors | Truncate => {}
+            Device(_) | NoTensors | Tf32 | Truncate => {}
             Abort | Kill | Exit(_) | Hang if plant.place.is_none() => node = Some(program.nodes.len() / 2),
             HalfAccumulation | HalfOperands => {
                 node = Some(place_node(plant, program, |op| {

@@ -1,8 +1,12 @@
 //! The real binary, as a user or a CI job calls it.
 
 mod faults;
+#[cfg(feature = "torch")]
+mod libtorch;
 mod outputs;
 mod requests;
+#[cfg(feature = "torch")]
+mod software_mps;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

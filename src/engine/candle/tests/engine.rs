@@ -21,7 +21,7 @@ fn the_version_is_the_one_that_is_locked() {
 fn an_absent_device_says_why_and_what_to_do() {
     for (device, last) in [("cuda:7", "an NVIDIA GPU"), ("metal", "an Apple GPU"), ("mps", "`metal`")] {
         let error = CandleEngine::new(&device.parse().unwrap()).unwrap_err();
-        let EngineError::Absent { target, reason } = error else { panic!("{error:?}") };
+        let EngineError::Absent { target, reason, .. } = error else { panic!("{error:?}") };
         assert!(target.starts_with("candle:"), "{target}");
         assert!(reason.contains(last), "{reason}");
     }

@@ -1,15 +1,17 @@
 //! A policy as the verdict asks for it.
 
+use super::{AppliedBand, Rules};
 use crate::numerics::{DType, Role, max_nan};
 use crate::precision::Precision;
 use crate::recording::{Floor, Quantity};
 use crate::tolerance::{self, Policy, QuantityDescription, Scope};
-use crate::verdict::{AppliedBand, Rules};
 
 /// The rules of one policy for one target's precision.
 #[derive(Debug)]
 pub struct PolicyRules<'a> {
+    /// The policy.
     pub policy: &'a Policy,
+    /// The target's precision.
     pub precision: Precision,
     /// Number of quantities over which the false-alarm target is shared.
     pub quantities: usize,
@@ -60,6 +62,10 @@ impl Rules for PolicyRules<'_> {
         self.policy.band_for(&logits).map_or(0.0, |band| band.fail)
     }
 
+    fn placement(&self) -> &tolerance::Placement {
+        &self.policy.placement
+    }
+
     fn unit_roundoff(&self) -> f64 {
         let matmul = self.policy.formats.of_matmul(self.precision);
         max_nan(max_nan(matmul.u_in, matmul.u_store), DType::F64.unit_roundoff())
@@ -67,6 +73,7 @@ impl Rules for PolicyRules<'_> {
 }
 
 /// A quantity as a policy knows it.
+#[must_use]
 pub fn describe(quantity: &Quantity, precision: Precision) -> QuantityDescription {
     QuantityDescription {
         name: quantity.name.clone(),
