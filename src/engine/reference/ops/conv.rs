@@ -20,9 +20,9 @@ use crate::program::Op;
 const WEIGHT_CHUNKS: usize = 8;
 
 /// Row-major `[a, b, h, w]`; a missing height is 1.
-struct Planes {
-    values: Floats,
-    dim: [usize; 4],
+pub(super) struct Planes {
+    pub(super) values: Floats,
+    pub(super) dim: [usize; 4],
 }
 
 impl Planes {
@@ -48,23 +48,23 @@ impl Planes {
 
 /// A two-dimensional convolution from `input` to `output` planes.
 #[derive(Clone, Copy, Debug)]
-struct Geometry {
-    stride: [usize; 2],
-    padding: [usize; 2],
-    dilation: [usize; 2],
-    groups: usize,
-    kernel: [usize; 2],
-    input: [usize; 2],
-    output: [usize; 2],
+pub(super) struct Geometry {
+    pub(super) stride: [usize; 2],
+    pub(super) padding: [usize; 2],
+    pub(super) dilation: [usize; 2],
+    pub(super) groups: usize,
+    pub(super) kernel: [usize; 2],
+    pub(super) input: [usize; 2],
+    pub(super) output: [usize; 2],
 }
 
 impl Geometry {
     /// Elements of one unfolded window of `channels` channels.
-    const fn window(&self, channels: usize) -> usize {
+    pub(super) const fn window(&self, channels: usize) -> usize {
         channels * self.kernel[0] * self.kernel[1]
     }
 
-    const fn positions(&self) -> usize {
+    pub(super) const fn positions(&self) -> usize {
         self.output[0] * self.output[1]
     }
 
@@ -128,7 +128,7 @@ impl Geometry {
     }
 
     /// x `[n, c, ..]`, weight `[o, c/g, kh, kw]` to `[n, o, ..]`.
-    fn correlate(&self, x: &Planes, weight: &Planes) -> Vec<f64> {
+    pub(super) fn correlate(&self, x: &Planes, weight: &Planes) -> Vec<f64> {
         let (n, c, o) = (x.dim[0], x.dim[1] / self.groups, weight.dim[0] / self.groups);
         let (parts, positions) = (n * self.groups, self.positions());
         let mut y = vec![0.0; parts * o * positions];
@@ -146,7 +146,7 @@ impl Geometry {
     }
 
     /// Gradient of x: g `[n, o, ..]` to `[n, c, ..]`.
-    fn input_gradient(&self, g: &Planes, weight: &Planes) -> Vec<f64> {
+    pub(super) fn input_gradient(&self, g: &Planes, weight: &Planes) -> Vec<f64> {
         let (n, c, o) = (g.dim[0], weight.dim[1], g.dim[1] / self.groups);
         let (parts, positions) = (n * self.groups, self.positions());
         let mut x = vec![0.0; parts * c * self.input[0] * self.input[1]];
@@ -167,7 +167,7 @@ impl Geometry {
     }
 
     /// Gradient of the weight, given cotangent g `[n, o, ..]` and x `[n, c, ..]`.
-    fn weight_gradient(&self, g: &Planes, x: &Planes) -> Vec<f64> {
+    pub(super) fn weight_gradient(&self, g: &Planes, x: &Planes) -> Vec<f64> {
         let (n, c, o) = (g.dim[0], x.dim[1] / self.groups, g.dim[1] / self.groups);
         let (parts, window, positions) = (n * self.groups, self.window(c), self.positions());
         let chunk = n.div_ceil(WEIGHT_CHUNKS).max(1);
@@ -227,12 +227,22 @@ pub(super) fn conv(op: &Op, x: Arguments<'_>, site: &Site<'_>) -> Result<Applied
         input: input.size(),
         output: plane_of(site.shape()),
     };
-    let y = from_vec(site.shape(), geometry.correlate(&input, &weight)).into_shared();
+    let y = with_terms(site.shape(), geometry.correlate(&input, &weight), site.terms, || {
+        geometry.correlate_terms(&input, &weight)
+    });
     Ok(Applied::one(biased(y, x.optional(2)?), move |g, want| {
         let planes_g = Planes::new(g);
         vec![
-            want.then(0, || from_vec(&x_shape, geometry.input_gradient(&planes_g, &weight))),
-            want.then(1, || from_vec(&w_shape, geometry.weight_gradient(&planes_g, &input))),
+            want.then(0, || {
+                with_terms(&x_shape, geometry.input_gradient(&planes_g, &weight), want.terms, || {
+                    geometry.input_gradient_terms(&planes_g, &weight)
+                })
+            }),
+            want.then(1, || {
+                with_terms(&w_shape, geometry.weight_gradient(&planes_g, &input), want.terms, || {
+                    geometry.weight_gradient_terms(&planes_g, &input)
+                })
+            }),
             want.then(2, || bias_gradient(g, want.terms)),
         ]
     }))
@@ -261,12 +271,22 @@ pub(super) fn conv_transpose(op: &Op, x: Arguments<'_>, site: &Site<'_>) -> Resu
         input: plane_of(site.shape()),
         output: input.size(),
     };
-    let y = from_vec(site.shape(), geometry.input_gradient(&input, &weight)).into_shared();
+    let y = with_terms(site.shape(), geometry.input_gradient(&input, &weight), site.terms, || {
+        geometry.input_gradient_terms(&input, &weight)
+    });
     Ok(Applied::one(biased(y, x.optional(2)?), move |g, want| {
         let planes_g = Planes::new(g);
         vec![
-            want.then(0, || from_vec(&x_shape, geometry.correlate(&planes_g, &weight))),
-            want.then(1, || from_vec(&w_shape, geometry.weight_gradient(&input, &planes_g))),
+            want.then(0, || {
+                with_terms(&x_shape, geometry.correlate(&planes_g, &weight), want.terms, || {
+                    geometry.correlate_terms(&planes_g, &weight)
+                })
+            }),
+            want.then(1, || {
+                with_terms(&w_shape, geometry.weight_gradient(&input, &planes_g), want.terms, || {
+                    geometry.weight_gradient_terms(&input, &planes_g)
+                })
+            }),
             want.then(2, || bias_gradient(g, want.terms)),
         ]
     }))
@@ -281,10 +301,17 @@ fn plane_of(shape: &[usize]) -> [usize; 2] {
     }
 }
 
-fn biased(y: Floats, bias: Option<&Floats>) -> Floats {
+fn with_terms(shape: &[usize], value: Vec<f64>, wanted: bool, terms: impl FnOnce() -> Vec<f64>) -> Cotangent {
+    Cotangent::of(from_vec(shape, value), wanted.then(|| from_vec(shape, terms()).into_shared()))
+}
+
+fn biased(y: Cotangent, bias: Option<&Floats>) -> Cotangent {
     let Some(bias) = bias else { return y };
+    let Cotangent { value: y, terms } = y;
     let bias = super::norm::per_channel(bias, y.ndim());
-    zip_broadcast(&y, &bias, y.shape(), |y, b| y + b).into_shared()
+    let terms = terms
+        .map(|terms| zip_broadcast(&terms.magnitude, &bias, y.shape(), |t, b| t.hypot(*b)).into_shared());
+    Cotangent::of(zip_broadcast(&y, &bias, y.shape(), |y, b| y + b), terms)
 }
 
 /// Sum over samples and positions.
