@@ -8,6 +8,9 @@ use ndarray::{Array2, ArrayD, ArrayView2, ArrayViewD, ArrayViewMut2, Axis, Ix2, 
 /// Multiplications from which on a product is worth several threads.
 const PARALLEL: usize = 1 << 18;
 
+/// Rows (or columns) that are multiplied together.
+const BLOCK: usize = 256;
+
 /// `c = a @ b + beta·c`, any strides.
 pub(super) fn product_into(a: &ArrayView2<f64>, b: &ArrayView2<f64>, beta: f64, mut c: ArrayViewMut2<f64>) {
     let (m, n) = c.dim();
@@ -15,19 +18,16 @@ pub(super) fn product_into(a: &ArrayView2<f64>, b: &ArrayView2<f64>, beta: f64, 
         general_mat_mul(1.0, a, b, beta, &mut c);
         return;
     }
-    // Each block packs the whole other operand again: large enough that this is a percent.
-    let block = |size: usize| if size >= 512 { 128 } else { 64 };
+    // Each block packs the whole other operand again: large enough that this is a few percent.
     if m >= n {
-        let rows = block(m);
-        c.axis_chunks_iter_mut(Axis(0), rows)
+        c.axis_chunks_iter_mut(Axis(0), BLOCK)
             .into_par_iter()
-            .zip(a.axis_chunks_iter(Axis(0), rows).into_par_iter())
+            .zip(a.axis_chunks_iter(Axis(0), BLOCK).into_par_iter())
             .for_each(|(mut c, a)| general_mat_mul(1.0, &a, b, beta, &mut c));
     } else {
-        let columns = block(n);
-        c.axis_chunks_iter_mut(Axis(1), columns)
+        c.axis_chunks_iter_mut(Axis(1), BLOCK)
             .into_par_iter()
-            .zip(b.axis_chunks_iter(Axis(1), columns).into_par_iter())
+            .zip(b.axis_chunks_iter(Axis(1), BLOCK).into_par_iter())
             .for_each(|(mut c, b)| general_mat_mul(1.0, a, &b, beta, &mut c));
     }
 }

@@ -1,6 +1,8 @@
 //! Pairwise sums: the error grows with the logarithm of the number of terms, not with its
 //! root. The tree depends on the shape alone, so results do not depend on threads.
 
+use std::ops::Range;
+
 use ndarray::{ArrayD, IxDyn};
 use rayon::prelude::*;
 
@@ -39,29 +41,65 @@ pub(super) fn pairwise(values: &[f64]) -> f64 {
     }
 }
 
-/// Sum of the rows of a row-major `[rows, width]` slice.
-fn sum_rows(values: &[f64], width: usize) -> Vec<f64> {
-    const ROWS: usize = 16;
-    let rows = values.len() / width;
-    if rows <= ROWS {
-        let mut sum = vec![0.0; width];
-        for row in values.chunks_exact(width) {
-            for (sum, value) in sum.iter_mut().zip(row) {
-                *sum += value;
+/// Sum of the products of two slices, in the tree of [`pairwise`].
+pub(super) fn pairwise_product(a: &[f64], b: &[f64]) -> f64 {
+    if a.len() <= BLOCK {
+        let ((lanes_a, rest_a), (lanes_b, rest_b)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
+        let mut partial = [0.0; 8];
+        for (a, b) in lanes_a.iter().zip(lanes_b) {
+            for ((sum, a), b) in partial.iter_mut().zip(a).zip(b) {
+                *sum += a * b;
             }
+        }
+        let [a, b, c, d, e, f, g, h] = partial;
+        let tail: f64 = rest_a.iter().zip(rest_b).map(|(a, b)| a * b).sum();
+        return ((a + b) + (c + d)) + ((e + f) + (g + h)) + tail;
+    }
+    let half = (a.len() / 2).next_multiple_of(8);
+    let ((a, more_a), (b, more_b)) = (a.split_at(half), b.split_at(half));
+    pairwise_product(a, b) + pairwise_product(more_a, more_b)
+}
+
+/// Sum over rows `rows` of what `add` adds of each to a row of `width` sums.
+fn over_rows(rows: Range<usize>, width: usize, add: &(impl Fn(&mut [f64], usize) + Sync)) -> Vec<f64> {
+    const ROWS: usize = 16;
+    if rows.len() <= ROWS {
+        let mut sum = vec![0.0; width];
+        for row in rows {
+            add(&mut sum, row);
         }
         return sum;
     }
-    let (top, bottom) = values.split_at(rows / 2 * width);
-    let (mut a, b) = if values.len() > PARALLEL {
-        rayon::join(|| sum_rows(top, width), || sum_rows(bottom, width))
+    let middle = rows.start + rows.len() / 2;
+    let (top, bottom) = (rows.start..middle, middle..rows.end);
+    let (mut a, b) = if rows.len() * width > PARALLEL {
+        rayon::join(|| over_rows(top, width, add), || over_rows(bottom, width, add))
     } else {
-        (sum_rows(top, width), sum_rows(bottom, width))
+        (over_rows(top, width, add), over_rows(bottom, width, add))
     };
     for (a, b) in a.iter_mut().zip(b) {
         *a += b;
     }
     a
+}
+
+/// Sum of the rows of a row-major `[rows, width]` slice.
+fn sum_rows(values: &[f64], width: usize) -> Vec<f64> {
+    over_rows(0..values.len() / width, width, &|sum, row| {
+        for (sum, value) in sum.iter_mut().zip(&values[row * width..]) {
+            *sum += value;
+        }
+    })
+}
+
+/// Sum over rows of the products of two row-major `[rows, width]` slices.
+pub(super) fn sum_row_products(a: &[f64], b: &[f64], width: usize) -> Vec<f64> {
+    over_rows(0..a.len() / width.max(1), width, &|sum, row| {
+        let rows = a[row * width..].iter().zip(&b[row * width..]);
+        for (sum, (a, b)) in sum.iter_mut().zip(rows) {
+            *sum += a * b;
+        }
+    })
 }
 
 /// Sum over `dims` (distinct), which disappear.

@@ -100,7 +100,7 @@ impl Normal {
     fn gradient(&self, g: &Floats, terms: bool) -> Cotangent {
         match self {
             Self::Batch(rows) => {
-                let found = rows.gradient(&channels_first(g), true, terms);
+                let found = rows.gradient(&channels_first(g), None, true, terms);
                 Cotangent::of(swapped(found.value), found.terms.map(|t| swapped(t.magnitude)))
             }
             Self::Running(_, scale) => weighted(g, Some(scale)).into(),

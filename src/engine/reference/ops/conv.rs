@@ -1,12 +1,12 @@
-//! Convolution by unfolding windows into columns and multiplying matrices, one sample and
-//! group at a time. A transposed convolution is the gradient of a convolution with respect
+//! Convolution by unfolding windows into columns and multiplying matrices, a block of
+//! positions of one sample and group at a time. A transposed convolution is the gradient of a convolution with respect
 //! to its input, and the other way round: three functions serve both.
 
-use std::borrow::Cow;
 use std::ops::Range;
 
-use ndarray::{ArrayView2, ArrayViewMut2};
-use rayon::prelude::*;
+use ndarray::parallel::prelude::*;
+use ndarray::{ArrayView2, ArrayViewMut2, Axis};
+use rayon::slice::ParallelSliceMut;
 
 use crate::engine::reference::applied::{Applied, Arguments, Cotangent, Fault, Site};
 use crate::engine::reference::elementwise::{contiguous, from_vec, slice, zip_broadcast};
@@ -15,9 +15,9 @@ use crate::engine::reference::sum::sum_with_terms;
 use crate::engine::reference::tensor::Floats;
 use crate::program::Op;
 
-/// Chunks of samples whose weight gradients are summed separately: parallel, and the same
-/// whatever the number of threads.
-const WEIGHT_CHUNKS: usize = 8;
+/// Parts that work is split into where the samples allow it: parallel, and the same whatever
+/// the number of threads.
+const PARTS: usize = 8;
 
 /// Row-major `[a, b, h, w]`; a missing height is 1.
 pub(super) struct Planes {
@@ -83,10 +83,28 @@ impl Geometry {
         (first..end, (first * stride + offset).saturating_sub(padding))
     }
 
+    /// Blocks of output rows whose windows are unfolded together, and the positions of a full
+    /// one: enough for a product, no more than a cache holds.
+    fn blocks(&self, channels: usize) -> (Vec<Range<usize>>, usize) {
+        const POSITIONS: usize = 256;
+        const ELEMENTS: usize = 1 << 17;
+        let [height, width] = self.output;
+        let fit = ELEMENTS / self.window(channels).max(1);
+        let rows = fit.max(POSITIONS).div_ceil(width.max(1)).max(1);
+        let blocks = (0..height).step_by(rows).map(|start| start..height.min(start + rows)).collect();
+        (blocks, rows * width)
+    }
+
     /// Calls `visit(start in columns, length, start in x, stride in x)` for every run of
-    /// window elements that lie in one row of x.
-    fn each_run(&self, channels: usize, mut visit: impl FnMut(usize, usize, usize, usize)) {
+    /// window elements that lie in one row of x and belong to the output rows `block`.
+    fn each_run(
+        &self,
+        channels: usize,
+        block: &Range<usize>,
+        mut visit: impl FnMut(usize, usize, usize, usize),
+    ) {
         let [height, width] = self.input;
+        let positions = block.len() * self.output[1];
         for c in 0..channels {
             for ky in 0..self.kernel[0] {
                 let (rows, top) = self.reach(0, ky);
@@ -95,35 +113,48 @@ impl Geometry {
                     if columns.is_empty() {
                         continue;
                     }
-                    let line = ((c * self.kernel[0] + ky) * self.kernel[1] + kx) * self.positions();
-                    for (i, row) in rows.clone().enumerate() {
-                        let source = (c * height + top + i * self.stride[0]) * width + left;
-                        let target = line + row * self.output[1] + columns.start;
-                        visit(target, columns.len(), source, self.stride[1]);
+                    let line = ((c * self.kernel[0] + ky) * self.kernel[1] + kx) * positions;
+                    for row in rows.start.max(block.start)..rows.end.min(block.end) {
+                        let source_row = c * height + top + (row - rows.start) * self.stride[0];
+                        let target = line + (row - block.start) * self.output[1] + columns.start;
+                        visit(target, columns.len(), source_row * width + left, self.stride[1]);
                     }
                 }
             }
         }
     }
 
-    /// Windows of one sample's channels as columns `[channels·kh·kw, positions]`.
-    fn unfold<'a>(&self, x: &'a [f64], channels: usize) -> Cow<'a, [f64]> {
-        if self.is_pointwise() {
-            return Cow::Borrowed(x);
-        }
-        let mut columns = vec![0.0; self.window(channels) * self.positions()];
-        self.each_run(channels, |target, length, source, stride| {
-            let run = columns[target..target + length].iter_mut();
-            run.zip(x[source..].iter().step_by(stride)).for_each(|(out, v)| *out = *v);
+    /// Windows of the output rows `block` as columns `[channels·kh·kw, positions]`.
+    fn unfold<'a>(
+        &self,
+        x: &[f64],
+        channels: usize,
+        block: &Range<usize>,
+        columns: &'a mut Vec<f64>,
+    ) -> ArrayView2<'a, f64> {
+        let (window, positions) = (self.window(channels), block.len() * self.output[1]);
+        columns.clear();
+        columns.resize(window * positions, 0.0);
+        self.each_run(channels, block, |target, length, source, stride| {
+            let run = &mut columns[target..target + length];
+            if stride == 1 {
+                run.copy_from_slice(&x[source..source + length]);
+            } else {
+                run.iter_mut().zip(x[source..].iter().step_by(stride)).for_each(|(out, v)| *out = *v);
+            }
         });
-        Cow::Owned(columns)
+        matrix(columns, window, positions)
     }
 
     /// Adds columns back to where they came from.
-    fn fold(&self, columns: &[f64], x: &mut [f64], channels: usize) {
-        self.each_run(channels, |target, length, source, stride| {
-            let run = columns[target..target + length].iter();
-            x[source..].iter_mut().step_by(stride).zip(run).for_each(|(out, v)| *out += v);
+    fn fold(&self, columns: &[f64], x: &mut [f64], channels: usize, block: &Range<usize>) {
+        self.each_run(channels, block, |target, length, source, stride| {
+            let run = &columns[target..target + length];
+            if stride == 1 {
+                x[source..source + length].iter_mut().zip(run).for_each(|(out, v)| *out += v);
+            } else {
+                x[source..].iter_mut().step_by(stride).zip(run).for_each(|(out, v)| *out += v);
+            }
         });
     }
 
@@ -132,15 +163,19 @@ impl Geometry {
         let (n, c, o) = (x.dim[0], x.dim[1] / self.groups, weight.dim[0] / self.groups);
         let (parts, positions) = (n * self.groups, self.positions());
         let mut y = vec![0.0; parts * o * positions];
+        let (blocks, width) = self.blocks(c);
         y.par_chunks_mut((o * positions).max(1)).enumerate().for_each(|(i, y)| {
-            let columns = self.unfold(x.part(i, parts), c);
+            let x = x.part(i, parts);
             let kernels = matrix(weight.part(i % self.groups, self.groups), o, self.window(c));
-            product_into(
-                &kernels,
-                &matrix(&columns, self.window(c), positions),
-                0.0,
-                matrix_mut(y, o, positions),
-            );
+            let mut y = matrix_mut(y, o, positions);
+            if self.is_pointwise() {
+                product_into(&kernels, &matrix(x, c, positions), 0.0, y);
+                return;
+            }
+            let each = y.axis_chunks_iter_mut(Axis(1), width.max(1)).into_par_iter().zip(&blocks);
+            each.for_each_init(Vec::new, |columns, (y, block)| {
+                product_into(&kernels, &self.unfold(x, c, block, columns), 0.0, y);
+            });
         });
         y
     }
@@ -149,19 +184,28 @@ impl Geometry {
     pub(super) fn input_gradient(&self, g: &Planes, weight: &Planes) -> Vec<f64> {
         let (n, c, o) = (g.dim[0], weight.dim[1], g.dim[1] / self.groups);
         let (parts, positions) = (n * self.groups, self.positions());
-        let mut x = vec![0.0; parts * c * self.input[0] * self.input[1]];
-        let part = (c * self.input[0] * self.input[1]).max(1);
-        x.par_chunks_mut(part).enumerate().for_each(|(i, x)| {
-            let kernels =
-                matrix(weight.part(i % self.groups, self.groups), o, self.window(c)).reversed_axes();
+        let area = self.input[0] * self.input[1];
+        let mut x = vec![0.0; parts * c * area];
+        // Few samples are split further, by channels.
+        let share = c.div_ceil((PARTS / parts.max(1)).max(1)).max(1);
+        let (blocks, width) = self.blocks(share);
+        x.par_chunks_mut((c * area).max(1)).enumerate().for_each(|(i, x)| {
+            let kernels = matrix(weight.part(i % self.groups, self.groups), o, self.window(c));
             let g = matrix(g.part(i, parts), o, positions);
             if self.is_pointwise() {
-                product_into(&kernels, &g, 0.0, matrix_mut(x, c, positions));
-            } else {
-                let mut columns = vec![0.0; self.window(c) * positions];
-                product_into(&kernels, &g, 0.0, matrix_mut(&mut columns, self.window(c), positions));
-                self.fold(&columns, x, c);
+                product_into(&kernels.reversed_axes(), &g, 0.0, matrix_mut(x, c, positions));
+                return;
             }
+            let shares = x.par_chunks_mut(share * area);
+            let kernels = kernels.axis_chunks_iter(Axis(1), self.window(share)).into_par_iter();
+            shares.zip(kernels).for_each_init(Vec::new, |columns, (x, kernels)| {
+                let (channels, window) = (x.len() / area, kernels.ncols());
+                for (g, block) in g.axis_chunks_iter(Axis(1), width).zip(&blocks) {
+                    columns.resize(window * g.ncols(), 0.0);
+                    product_into(&kernels.t(), &g, 0.0, matrix_mut(columns, window, g.ncols()));
+                    self.fold(columns, x, channels, block);
+                }
+            });
         });
         x
     }
@@ -170,21 +214,31 @@ impl Geometry {
     pub(super) fn weight_gradient(&self, g: &Planes, x: &Planes) -> Vec<f64> {
         let (n, c, o) = (g.dim[0], x.dim[1] / self.groups, g.dim[1] / self.groups);
         let (parts, window, positions) = (n * self.groups, self.window(c), self.positions());
-        let chunk = n.div_ceil(WEIGHT_CHUNKS).max(1);
+        let chunk = n.div_ceil(PARTS).max(1);
+        let (blocks, width) = self.blocks(c);
         let starts: Vec<usize> = (0..n).step_by(chunk).collect();
         let sums: Vec<Vec<f64>> = starts
             .into_par_iter()
             .map(|start| {
                 let mut sum = vec![0.0; self.groups * o * window];
-                sum.par_chunks_mut((o * window).max(1)).enumerate().for_each(|(group, sum)| {
-                    for i in start..n.min(start + chunk) {
-                        let part = i * self.groups + group;
-                        let columns = self.unfold(x.part(part, parts), c);
-                        let columns = matrix(&columns, window, positions);
-                        let g = matrix(g.part(part, parts), o, positions);
-                        product_into(&g, &columns.reversed_axes(), 1.0, matrix_mut(sum, o, window));
-                    }
-                });
+                sum.par_chunks_mut((o * window).max(1)).enumerate().for_each_init(
+                    Vec::new,
+                    |columns, (group, sum)| {
+                        for i in start..n.min(start + chunk) {
+                            let part = i * self.groups + group;
+                            let (x, g) = (x.part(part, parts), matrix(g.part(part, parts), o, positions));
+                            if self.is_pointwise() {
+                                let x = matrix(x, window, positions).reversed_axes();
+                                product_into(&g, &x, 1.0, matrix_mut(sum, o, window));
+                                continue;
+                            }
+                            for (g, block) in g.axis_chunks_iter(Axis(1), width.max(1)).zip(&blocks) {
+                                let columns = self.unfold(x, c, block, columns).reversed_axes();
+                                product_into(&g, &columns, 1.0, matrix_mut(sum, o, window));
+                            }
+                        }
+                    },
+                );
                 sum
             })
             .collect();

@@ -8,7 +8,7 @@ use crate::engine::reference::applied::{Applied, Arguments, Cotangent, Fault, Si
 use crate::engine::reference::elementwise::{
     PARALLEL, contiguous, from_vec, reshaped, slice, stretch, zip, zip_broadcast,
 };
-use crate::engine::reference::sum::{pairwise, unbroadcast};
+use crate::engine::reference::sum::{pairwise, pairwise_product, sum_row_products, unbroadcast};
 use crate::engine::reference::tensor::Floats;
 
 /// Layer normalisation over the trailing `normalized` dimensions.
@@ -83,7 +83,14 @@ fn affine(
     let terms = site.terms.then(|| weigh_terms(&normal.terms(), weight.as_ref(), bias.as_ref()));
     Applied::one(Cotangent::of(y, terms), move |g, want| {
         let mut found = weight_gradients(g, &normal.values, weight.as_ref(), bias.as_ref(), want);
-        found.insert(0, want.then(0, || normal.gradient(&weighted(g, weight.as_ref()), centred, want.terms)));
+        found.insert(
+            0,
+            want.then(0, || {
+                let by_row = weight.as_ref().filter(|w| is_row(w, g.shape()));
+                let g = if by_row.is_some() { g.clone() } else { weighted(g, weight.as_ref()) };
+                normal.gradient(&g, by_row, centred, want.terms)
+            }),
+        );
         found
     })
 }
@@ -92,6 +99,22 @@ fn affine(
 pub(super) fn weigh(values: &Floats, weight: Option<&Floats>, bias: Option<&Floats>) -> Floats {
     let shape = values.shape();
     match (weight, bias) {
+        (Some(w), Some(b)) if values.is_standard_layout() && is_row(w, shape) && is_row(b, shape) => {
+            let (w, b) = (contiguous(w), contiguous(b));
+            let (w, b, n) = (slice(&w), slice(&b), w.len().max(1));
+            let mut y = vec![0.0; values.len()];
+            let row = |(y, v): (&mut [f64], &[f64])| {
+                let weights = w.iter().zip(b);
+                y.iter_mut().zip(v).zip(weights).for_each(|((y, v), (w, b))| *y = v * w + b);
+            };
+            let values = slice(values);
+            if values.len() < PARALLEL {
+                y.chunks_mut(n).zip(values.chunks(n)).for_each(row);
+            } else {
+                y.par_chunks_mut(n).zip(values.par_chunks(n)).for_each(row);
+            }
+            from_vec(shape, y).into_shared()
+        }
         (Some(w), Some(b)) => {
             let zip = Zip::from(values).and(stretch(w, shape)).and(stretch(b, shape));
             let y = if values.len() < PARALLEL {
@@ -103,6 +126,11 @@ pub(super) fn weigh(values: &Floats, weight: Option<&Floats>, bias: Option<&Floa
         }
         (w, _) => weighted(values, w),
     }
+}
+
+/// Whether a weight of layer or RMS normalisation: one for each element of a row.
+fn is_row(weight: &Floats, shape: &[usize]) -> bool {
+    shape.ends_with(weight.shape())
 }
 
 /// Magnitude of the terms of [`weigh`], given that of the terms of the values.
@@ -132,6 +160,11 @@ pub(super) fn weight_gradients(
 ) -> Vec<Option<Cotangent>> {
     vec![
         weight.and_then(|w| {
+            let rows = !want.terms && is_row(w, g.shape()) && normal.is_standard_layout();
+            if rows && g.is_standard_layout() {
+                return want
+                    .then(1, || from_vec(w.shape(), sum_row_products(slice(g), slice(normal), w.len())));
+            }
             want.then(1, || unbroadcast(zip(g, normal, |g, v| g * v).into_shared(), w.shape(), want.terms))
         }),
         bias.and_then(|b| want.then(2, || unbroadcast(g.clone(), b.shape(), want.terms))),
@@ -158,8 +191,7 @@ impl Rows {
             for v in row.iter_mut() {
                 *v -= mean;
             }
-            let squares: Vec<f64> = row.iter().map(|v| v * v).collect();
-            let var = pairwise(&squares) / count;
+            let var = pairwise_product(row, row) / count;
             let scale = 1.0 / (var + eps).sqrt();
             for v in row {
                 *v *= scale;
@@ -184,8 +216,16 @@ impl Rows {
         from_vec(self.values.shape(), terms).into_shared()
     }
 
-    /// Cotangent of x, given that of the standardised values.
-    pub(super) fn gradient(&self, g: &Floats, centred: bool, terms: bool) -> Cotangent {
+    /// Cotangent of x, given that of the values (or of their product with a row of weights).
+    pub(super) fn gradient(
+        &self,
+        g: &Floats,
+        weight: Option<&Floats>,
+        centred: bool,
+        terms: bool,
+    ) -> Cotangent {
+        let weight = weight.map(contiguous);
+        let weight = weight.as_ref().map_or(&[][..], slice);
         let shape = g.shape().to_vec();
         let shaped = |values: Vec<f64>| from_vec(&shape, values).into_shared();
         let mut values = contiguous(g).into_owned().into_raw_vec_and_offset().0;
@@ -193,8 +233,8 @@ impl Rows {
         let normal = slice(&self.values);
         let row = |g: &mut [f64], magnitude: &mut [f64], v: &[f64], (_, _, scale): &(f64, f64, f64)| {
             let count = g.len() as f64;
-            let products: Vec<f64> = g.iter().zip(v).map(|(g, v)| g * v).collect();
-            let slope = pairwise(&products) / count;
+            g.iter_mut().zip(weight).for_each(|(g, w)| *g *= w);
+            let slope = pairwise_product(g, v) / count;
             let mean = if centred { pairwise(g) / count } else { 0.0 };
             for ((terms, g), v) in magnitude.iter_mut().zip(g.iter()).zip(v) {
                 *terms = g.hypot(mean).hypot(v * slope) * scale;

@@ -5,7 +5,7 @@ use rayon::prelude::*;
 use super::axis;
 use crate::engine::reference::applied::{Applied, Arguments, Cotangent, Fault, Site};
 use crate::engine::reference::elementwise::{PARALLEL, axis_back, axis_last, contiguous, from_vec, slice};
-use crate::engine::reference::sum::pairwise;
+use crate::engine::reference::sum::{pairwise, pairwise_product};
 use crate::engine::reference::tensor::Floats;
 use crate::numerics::max_nan;
 
@@ -16,15 +16,13 @@ pub(super) fn softmax(x: Arguments<'_>, dim: isize) -> Result<Applied, Fault> {
     let y = rows(input, dim, softmax_row);
     Ok(Applied::by_result(y, move |g, y, want| {
         vec![want.then(0, || {
-            let inner =
-                |g: &[f64], y: &[f64]| pairwise(&g.iter().zip(y).map(|(g, y)| g * y).collect::<Vec<_>>());
             let value = rows_of_two(g, y, dim, |g, y| {
-                let sum = inner(g, y);
+                let sum = pairwise_product(g, y);
                 g.iter_mut().zip(y).for_each(|(g, y)| *g = y * (*g - sum));
             });
             let terms = || {
                 rows_of_two(g, y, dim, |g, y| {
-                    let sum = inner(g, y);
+                    let sum = pairwise_product(g, y);
                     g.iter_mut().zip(y).for_each(|(g, y)| *g = y * g.hypot(sum));
                 })
             };
