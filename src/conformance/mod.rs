@@ -8,6 +8,9 @@
 
 mod case;
 mod cases;
+pub mod floor;
+mod layout;
 
 pub use case::{Case, CaseInput, Fill};
 pub use cases::cases;
+pub use layout::{Layout, Placed};
