@@ -1,6 +1,7 @@
 //! Exact results and gradients of one call, with the standard deviation of each element.
 
 use super::spread::{self, Site, Spread, Values};
+use crate::conformance::Placed;
 use crate::engine::reference::{ReferenceEngine, Tensor};
 use crate::engine::{BackwardRequest, Call, Engine, EngineError, Leaf};
 use crate::numerics::{DType, ErrorModel, FloatFormat, Role};
@@ -184,10 +185,56 @@ impl Levels<'_> {
     }
 }
 
+impl Expected {
+    /// The gradient of what a tensor lies in: elements that share a place are summed.
+    #[must_use]
+    pub fn in_storage(&self, placed: &Placed, rounding: &Rounding<'_>) -> Self {
+        let values = placed.scatter(&self.values);
+        let squares: Vec<f64> = self.sigma.iter().map(|s| s * s).collect();
+        let mut sigma: Vec<f64> = placed.scatter(&squares).into_iter().map(f64::sqrt).collect();
+        let mut role = self.role;
+        if placed.repeats() > 1 {
+            role = if role == Role::Exact { Role::Reduction } else { role };
+            let squares: Vec<f64> = self.values.iter().map(|v| v * v).collect();
+            let level = Levels { rounding, functions: false }.of(self.dtype, Role::Reduction, placed.repeats());
+            for ((sigma, value), terms) in sigma.iter_mut().zip(&values).zip(placed.scatter(&squares)) {
+                *sigma += level.accumulate * super::lanes::larger(*value, terms.sqrt()) + level.stored(*value);
+            }
+        }
+        Self { shape: placed.storage.clone(), values, sigma, role, ..self.clone() }
+    }
+
+    /// The sum with another gradient, which is exact.
+    #[must_use]
+    pub fn plus(&self, other: &[f64], rounding: &Rounding<'_>) -> Self {
+        let level = Levels { rounding, functions: false }.of(self.dtype, Role::Reduction, 2);
+        let role = if self.role == Role::Exact { Role::Reduction } else { self.role };
+        let values: Vec<f64> = self.values.iter().zip(other).map(|(a, b)| a + b).collect();
+        let parts = self.sigma.iter().zip(&values).zip(self.values.iter().zip(other));
+        let sigma = parts
+            .map(|((sigma, sum), (a, b))| {
+                sigma + level.accumulate * a.hypot(*b) + level.stored(*sum) + level.stored(*a)
+            })
+            .collect();
+        Self { role, values, sigma, ..self.clone() }
+    }
+}
+
 /// Root-mean-square error of rounding to a grid, in steps.
 const UNIFORM: f64 = 0.288_675_134_594_812_9;
 
 impl Level {
+    /// Error of storing a value.
+    fn stored(&self, v: f64) -> f64 {
+        if v.abs() >= self.normal {
+            self.store * v.abs()
+        } else if v == 0.0 {
+            0.0
+        } else {
+            UNIFORM * self.underflow
+        }
+    }
+
     fn expected(&self, value: &Value, role: Role, values: &Values, spread: &Spread) -> Expected {
         let sigma = values
             .data
@@ -203,7 +250,9 @@ impl Level {
                 let scale = super::lanes::larger(*v, term);
                 let stored = if v.abs() >= self.normal { self.store * v.abs() } else { 0.0 };
                 let step = if v.abs() < self.normal && scale > 0.0 { UNIFORM * self.underflow } else { 0.0 };
-                self.accumulate * scale + stored + self.store * saved + extra + step
+                let sigma = self.accumulate * scale + stored + self.store * saved + extra + step;
+                // Terms that overflow where the value does not say nothing.
+                if sigma.is_finite() || !v.is_finite() { sigma } else { self.accumulate * v.abs() + stored + step }
             })
             .collect();
         Expected { dtype: self.dtype, shape: value.shape.clone(), role, values: values.data.clone(), sigma }
