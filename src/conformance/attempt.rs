@@ -3,11 +3,12 @@
 use serde::{Deserialize, Serialize};
 
 use super::floor::{Expected, Local, Rounding, local};
-use super::judge::{Bands, Fault, Judgement, judge};
+use super::judge::{Bands, Fault, Judgement, Multiples, judge};
+use super::probes::identify;
 use super::trial::{Prepared, Trial, Variant};
 use crate::engine::interpreter::{Gradient, PassError, PassOptions, PassOutput, run_pass};
 use crate::engine::{Engine, EngineError, Support};
-use crate::numerics::DType;
+use crate::numerics::{DType, Role};
 use crate::program::Value;
 use crate::tensor::HostTensor;
 use crate::trace::Phase;
@@ -63,6 +64,9 @@ pub struct Outcome {
     /// Why a direction is unsupported or untested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Mode that the target computed in, of a trial that asks for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<String>,
     /// Faults, and what is close to one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sightings: Vec<Sighting>,
@@ -83,6 +87,7 @@ impl Outcome {
             backward: Status::Untested,
             decomposed: None,
             reason: None,
+            mode: None,
             sightings: Vec::new(),
         }
     }
@@ -150,21 +155,96 @@ pub fn attempt<E: Engine>(engine: &E, trial: &Trial, judge: &Judge<'_>) -> Outco
     if outcome.forward == Status::Unsupported && outcome.backward != Status::Untested {
         return outcome;
     }
-    let expected = match local(&trial.case.op, &prepared.inputs, &prepared.incoming, &judge.rounding) {
+    let mut expected = match local(&trial.case.op, &prepared.inputs, &prepared.incoming, &judge.rounding) {
         Ok(expected) => expected,
         Err(error) => {
             outcome.reason = Some(format!("the reference: {error}"));
             return outcome;
         }
     };
+    if trial.variant == Variant::Integers {
+        let all = expected.results.iter_mut().chain(expected.gradients.iter_mut().flatten());
+        all.for_each(|expected| expected.sigma.fill(0.0));
+    }
     let attempt = Attempt { engine, trial, prepared: &prepared, expected: &expected, judge };
     if outcome.forward == Status::Untested {
         outcome.forward = attempt.pass(&mut outcome, false);
     }
+    if outcome.backward == Status::Untested && trial.variant == Variant::Mode {
+        outcome.backward = Status::None;
+    }
     if outcome.backward == Status::Untested {
         outcome.backward = attempt.pass(&mut outcome, true);
     }
+    if trial.case.op.role() == Role::Conv && outcome.is_wrong() {
+        recognise_transform(engine, trial, judge, &mut outcome);
+    }
     outcome
+}
+
+/// Errors of Winograd and FFT convolutions beyond those of a direct one, at most.
+const TRANSFORM: f64 = 10.0;
+
+/// A transform convolution is off by a little, on integers too, and is no fault. A direct one
+/// is exact on integers; if it is not within its floor otherwise, something is wrong.
+fn recognise_transform<E: Engine>(engine: &E, trial: &Trial, judge: &Judge<'_>, outcome: &mut Outcome) {
+    let own = judge.bands.isolated(Role::Conv, trial.dtype).fail;
+    // Against the ordinary floor; on integers that is the plain trial on the same values.
+    let size = if trial.variant == Variant::Integers { transform_error(engine, trial, judge) } else { None };
+    let small = outcome.sightings.iter().all(|s| match s.judgement.fault {
+        None => true,
+        Some(Fault::Value) => size.unwrap_or(s.judgement.floors) <= TRANSFORM * own,
+        Some(_) => false,
+    });
+    if !small {
+        return;
+    }
+    if trial.variant != Variant::Integers {
+        let integers = Trial { variant: Variant::Integers, ..trial.clone() };
+        if transform_error(engine, &integers, judge).is_none_or(|error| error == 0.0) {
+            return;
+        }
+    }
+    for sighting in &mut outcome.sightings {
+        if sighting.judgement.fault.take().is_some() {
+            sighting.judgement.close = true;
+            sighting.judgement.note =
+                format!("a transform convolution (Winograd, FFT): {}", sighting.judgement.note);
+        }
+    }
+    for status in [&mut outcome.forward, &mut outcome.backward] {
+        if *status == Status::Wrong {
+            *status = Status::Close;
+        }
+    }
+}
+
+/// Largest distance of results and gradients, in ordinary floors; `None` where it is not a
+/// matter of size.
+fn transform_error<E: Engine>(engine: &E, trial: &Trial, judge: &Judge<'_>) -> Option<f64> {
+    let prepared = trial.prepare(judge.seed).ok()?;
+    let expected = local(&trial.case.op, &prepared.inputs, &prepared.incoming, &judge.rounding).ok()?;
+    let attempt = Attempt { engine, trial, prepared: &prepared, expected: &expected, judge };
+    let loose = Loose;
+    let loose = Attempt { judge: &Judge { bands: &loose, ..*judge }, ..attempt };
+    let mut seen = Outcome::new(trial);
+    loose.pass(&mut seen, prepared.program.outputs.loss.is_some());
+    let faults = seen.sightings.iter().any(|s| s.judgement.fault.is_some());
+    let floors = seen.sightings.iter().map(|s| s.judgement.floors);
+    (!faults).then(|| floors.fold(0.0, crate::numerics::max_nan))
+}
+
+/// Bands under which everything is close and nothing is a fault by size: for measuring.
+struct Loose;
+
+impl Bands for Loose {
+    fn isolated(&self, _: Role, _: DType) -> Multiples {
+        Multiples { pass: 0.0, fail: f64::INFINITY }
+    }
+
+    fn tail(&self) -> f64 {
+        1.0
+    }
 }
 
 struct Attempt<'a, E> {
@@ -184,6 +264,9 @@ impl<E: Engine> Attempt<'_, E> {
             Err(error) => return self.failed(outcome, &error),
         };
         let mut status = self.results(outcome, &output, gradients);
+        if self.trial.variant == Variant::Mode {
+            return worse(status, self.mode(outcome, &output));
+        }
         if gradients {
             status = worse(status, self.gradients(outcome, &output));
         }
@@ -191,6 +274,26 @@ impl<E: Engine> Attempt<'_, E> {
             status = worse(status, self.again(outcome, &output, gradients));
         }
         status
+    }
+
+    /// Names the mode, and holds it against the declared one.
+    fn mode(&self, outcome: &mut Outcome, output: &PassOutput) -> Status {
+        let Some((_, found)) = output.activations.first() else { return Status::Untested };
+        let op = &self.trial.case.op;
+        let Judge { rounding, bands, .. } = self.judge;
+        let mode = match identify(op, &self.prepared.inputs, found, rounding, *bands) {
+            Ok(mode) => mode,
+            Err(error) => {
+                outcome.reason = Some(error.to_string());
+                return Status::Untested;
+            }
+        };
+        outcome.mode = Some(mode.to_string());
+        let format = (rounding.formats)(self.trial.dtype, op.role());
+        if mode.fits(&format) {
+            return Status::Right;
+        }
+        outcome.see("mode", Judgement::fault(Fault::ModeMismatch, format!("computes with {mode}")))
     }
 
     fn failed(&self, outcome: &mut Outcome, error: &PassError) -> Status {

@@ -54,6 +54,8 @@ pub enum Fill {
         /// Steps to the unit.
         steps: u32,
     },
+    /// In (−2, 2), with every bit that the dtype has.
+    Full,
     /// An additive mask whose first row is −∞ throughout.
     MaskedRow,
 }
@@ -263,6 +265,7 @@ impl Fill {
                     }
                     Self::Mask => whole(2),
                     Self::One => 1.0,
+                    Self::Full => ((bits >> 11) as f64 / (1u64 << 52) as f64 - 1.0) * 2.0,
                     Self::Digit => whole(3) - 1.0,
                     Self::Around { steps } => 100.0 + (whole(7) - 3.0) / f64::from(steps),
                     Self::MaskedRow if i < columns => f64::NEG_INFINITY,

@@ -154,11 +154,8 @@ pub fn judge(expected: &Expected, found: &HostTensor, bands: &dyn Bands) -> Judg
     let tail = multiples.fail / 3.0 * (2.0 * (2.0 * values.len().max(1) as f64 / bands.tail()).ln()).sqrt();
     // A NaN floor (an overflow of the terms) decides nothing by size.
     let outside = floors > multiples.fail || z > tail || (z == f64::INFINITY && error > 0.0);
-    let note = if floors > multiples.pass || outside {
-        element(expected, &values, at)
-    } else {
-        String::new()
-    };
+    let note =
+        if floors > multiples.pass || outside { element(expected, &values, at) } else { String::new() };
     Judgement { fault: outside.then_some(Fault::Value), close: floors > multiples.pass, floors, note }
 }
 
@@ -313,9 +310,6 @@ mod tests {
 
     #[test]
     fn numbers_are_short() {
-        assert_eq!(
-            [0.5, 1.0, -2.25e-9, 3e12, f64::NAN].map(short),
-            ["0.5", "1", "-2.25e-9", "3e12", "NaN"]
-        );
+        assert_eq!([0.5, 1.0, -2.25e-9, 3e12, f64::NAN].map(short), ["0.5", "1", "-2.25e-9", "3e12", "NaN"]);
     }
 }

@@ -143,9 +143,7 @@ impl Placed {
                 let shape = self.shape.iter().map(|size| signed(*size)).collect();
                 b.apply(Op::Expand { shape }, &[storage])
             }
-            Layout::Reversed => {
-                b.apply(Op::Flip { dims: (0..rank).map(signed).collect() }, &[storage])
-            }
+            Layout::Reversed => b.apply(Op::Flip { dims: (0..rank).map(signed).collect() }, &[storage]),
         }
     }
 

@@ -11,7 +11,10 @@ mod case;
 mod cases;
 pub mod floor;
 mod judge;
+mod known;
 mod layout;
+pub mod probes;
+mod survey;
 pub mod sweep;
 mod trial;
 
@@ -19,5 +22,7 @@ pub use attempt::{Judge, Outcome, Sighting, Status, attempt};
 pub use case::{Case, CaseInput, Fill};
 pub use cases::cases;
 pub use judge::{Bands, Fault, Judgement, Multiples, judge};
+pub use known::{KnownDefects, KnownError};
 pub use layout::{Layout, Placed};
+pub use survey::{Cell, Defect, KnownAs, OperatorRow, Survey, Tally};
 pub use trial::{Lane, Prepared, Trial, TrialError, Variant};

@@ -61,6 +61,10 @@ pub enum Variant {
     Again,
     /// A special value among those of an input.
     Special(usize, Lane),
+    /// Values −1, 0 and 1, on which every correct kernel agrees bit for bit.
+    Integers,
+    /// Values of full precision, from which the mode of computation shows.
+    Mode,
 }
 
 /// One call: a case in one dtype, with one respect in which it is special.
@@ -90,6 +94,8 @@ impl fmt::Display for Trial {
             Variant::UsedAfter(i) => write!(f, "+used-after:{}", input(i))?,
             Variant::Again => write!(f, "+again")?,
             Variant::Special(i, lane) => write!(f, "+{}:{}", lane.name(), input(i))?,
+            Variant::Integers => write!(f, "+integers")?,
+            Variant::Mode => write!(f, "+mode")?,
         }
         write!(f, "@{}", self.dtype)?;
         self.kernels.map_or(Ok(()), |kernels| write!(f, "/{kernels}"))
@@ -225,8 +231,10 @@ impl Trial {
             let place =
                 Placed::new(layout, &value.shape, &[]).ok_or_else(|| TrialError::Layout(self.to_string()))?;
             let count = place.storage.iter().product();
-            let values = Fill::Float.values(count, 1, super::case::mix(seed ^ super::case::mix(0x99 + i as u64)));
-            let weight = b.input(&format!("incoming.{i}"), InputKind::Buffer, &place.storage, value.dtype, |_| {});
+            let fill = self.fill(Fill::Float);
+            let values = fill.values(count, 1, super::case::mix(seed ^ super::case::mix(0x99 + i as u64)));
+            let weight =
+                b.input(&format!("incoming.{i}"), InputKind::Buffer, &place.storage, value.dtype, |_| {});
             let tensor = HostTensor::from_f64(value.dtype, place.storage.clone(), &values)?;
             incoming.push(Some(HostTensor::from_f64(value.dtype, value.shape, &place.gather(&values))?));
             feed.push(tensor);
@@ -245,15 +253,25 @@ impl Trial {
         Ok(Prepared { program: b.finish()?, node, feed, inputs, placed, incoming, added })
     }
 
+    /// What takes the place of floating-point values.
+    const fn fill(&self, fill: Fill) -> Fill {
+        match self.variant {
+            Variant::Integers if fill.is_float() => Fill::Digit,
+            Variant::Mode if fill.is_float() => Fill::Full,
+            _ => fill,
+        }
+    }
+
     /// The storage of an input: its values, special ones among them.
     fn storage(&self, i: usize, place: &Placed, dtype: DType, key: u64) -> Result<HostTensor, TrialError> {
         let input = &self.case.inputs[i];
+        let fill = self.fill(input.fill);
         let columns = place.storage.last().copied().unwrap_or(1);
         let count: usize = place.storage.iter().product();
         let elements: usize = input.shape.iter().product();
         let mut values = if count > elements {
             // Of a larger tensor: only what is read has meaning.
-            let own = input.fill.values(elements, input.shape.last().copied().unwrap_or(1), key);
+            let own = fill.values(elements, input.shape.last().copied().unwrap_or(1), key);
             let around = if input.fill.is_float() { AROUND } else { 0.0 };
             let mut values = vec![around; count];
             for (at, value) in place.positions.iter().zip(own) {
@@ -261,7 +279,7 @@ impl Trial {
             }
             values
         } else {
-            input.fill.values(count, columns, key)
+            fill.values(count, columns, key)
         };
         if let Variant::Special(which, lane) = self.variant
             && which == i

@@ -42,8 +42,7 @@ fn slices<'a>(site: &'a Site<'a>, causal: bool, scale: Option<f64>) -> Vec<Slice
 /// Position in the mask of each score of the batch.
 fn mask_positions(site: &Site<'_>, l: usize, s: usize) -> Option<Vec<usize>> {
     let mask = site.inputs.get(3)?;
-    let shape: Vec<usize> =
-        site.shape(0).iter().rev().skip(2).rev().copied().chain([l, s]).collect();
+    let shape: Vec<usize> = site.shape(0).iter().rev().skip(2).rev().copied().chain([l, s]).collect();
     broadcast(&mask.shape, &shape).ok()?;
     let lead = shape.len() - mask.shape.len();
     let position = |element: usize| {
@@ -104,8 +103,9 @@ impl Slice<'_> {
         for i in 0..self.l {
             let start = (self.batch * self.l + i) * self.width;
             let g = g.get(start..start + self.width).unwrap_or_default();
-            let dp: Vec<f64> =
-                (0..self.s).map(|j| root_sum_square(g.iter().zip(self.at(2, j, self.width)).map(|(g, v)| g * v))).collect();
+            let dp: Vec<f64> = (0..self.s)
+                .map(|j| root_sum_square(g.iter().zip(self.at(2, j, self.width)).map(|(g, v)| g * v)))
+                .collect();
             let p = &self.p[i * self.s..(i + 1) * self.s];
             let row = root_sum_square(p.iter().zip(&dp).map(|(p, dp)| p * dp));
             for (j, dp) in dp.iter().enumerate() {
@@ -159,9 +159,7 @@ pub(super) fn backward(site: &Site<'_>, index: usize, causal: bool, scale: Optio
                 product(s, e, l, |i, k| ds[k * s + i], |k, j| of(0, k, j, e), &mut terms);
             }
             2 => {
-                let g = |k: usize, j: usize| {
-                    g.get((slice.batch * l + k) * width + j).copied().unwrap_or(0.0)
-                };
+                let g = |k: usize, j: usize| g.get((slice.batch * l + k) * width + j).copied().unwrap_or(0.0);
                 product(s, width, l, |i, k| slice.spread[k * s + i], g, &mut terms);
             }
             _ => terms.extend(slice.score_gradient(g)),
@@ -171,7 +169,9 @@ pub(super) fn backward(site: &Site<'_>, index: usize, causal: bool, scale: Optio
         // Of a broadcast mask: everything that shares an element.
         let last = |i: usize, back: usize| site.shape(i).iter().rev().nth(back).copied().unwrap_or(1);
         let mut squares = vec![0.0; site.input(3).len()];
-        for (at, term) in mask_positions(site, last(0, 1), last(1, 1)).unwrap_or_default().into_iter().zip(&terms) {
+        for (at, term) in
+            mask_positions(site, last(0, 1), last(1, 1)).unwrap_or_default().into_iter().zip(&terms)
+        {
             if let Some(slot) = squares.get_mut(at) {
                 *slot += term * term;
             }

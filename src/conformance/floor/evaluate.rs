@@ -60,7 +60,14 @@ pub fn local(
     let inputs: Vec<Values> = inputs.iter().map(Values::of).collect();
     let incoming: Vec<Option<Values>> = incoming.iter().map(|g| g.as_ref().map(Values::of)).collect();
     let (results, gradients) = exact(op, &inputs, &incoming)?;
-    let site = Site { op, types: &types, outputs: &outputs, inputs: &inputs, results: &results, incoming: &incoming };
+    let site = Site {
+        op,
+        types: &types,
+        outputs: &outputs,
+        inputs: &inputs,
+        results: &results,
+        incoming: &incoming,
+    };
     let levels = Levels { rounding, functions: !op.is_arithmetic() };
     let mut expected = Vec::new();
     for (index, (values, value)) in results.iter().zip(&outputs).enumerate() {
@@ -98,14 +105,19 @@ fn failed(op: &Op, message: String) -> EngineError {
 type Evaluated = (Vec<Values>, Vec<Option<Values>>);
 
 /// `op` in f64, differentiated by the sum of its results weighed with the incoming gradients.
-pub(super) fn exact(op: &Op, inputs: &[Values], incoming: &[Option<Values>]) -> Result<Evaluated, EngineError> {
+pub(super) fn exact(
+    op: &Op,
+    inputs: &[Values],
+    incoming: &[Option<Values>],
+) -> Result<Evaluated, EngineError> {
     let engine = ReferenceEngine::new();
     let upload = |values: &Values, leaf| engine.upload(&values.host()?, leaf);
     let differentiable = incoming.iter().any(Option::is_some);
     let leaves: Vec<Tensor> = inputs
         .iter()
         .map(|values| {
-            let leaf = if differentiable && values.dtype.is_float() { Leaf::Differentiable } else { Leaf::Constant };
+            let leaf =
+                if differentiable && values.dtype.is_float() { Leaf::Differentiable } else { Leaf::Constant };
             upload(values, leaf)
         })
         .collect::<Result<_, _>>()?;
@@ -128,8 +140,7 @@ pub(super) fn exact(op: &Op, inputs: &[Values], incoming: &[Option<Values>]) -> 
     };
     let values = |tensor: &Tensor| engine.download(tensor).map(|host| Values::of(&host));
     let results = results.iter().map(values).collect::<Result<_, _>>()?;
-    let gradients =
-        gradients.iter().map(|g| g.as_ref().map(values).transpose()).collect::<Result<_, _>>()?;
+    let gradients = gradients.iter().map(|g| g.as_ref().map(values).transpose()).collect::<Result<_, _>>()?;
     Ok((results, gradients))
 }
 
@@ -196,9 +207,11 @@ impl Expected {
         if placed.repeats() > 1 {
             role = if role == Role::Exact { Role::Reduction } else { role };
             let squares: Vec<f64> = self.values.iter().map(|v| v * v).collect();
-            let level = Levels { rounding, functions: false }.of(self.dtype, Role::Reduction, placed.repeats());
+            let level =
+                Levels { rounding, functions: false }.of(self.dtype, Role::Reduction, placed.repeats());
             for ((sigma, value), terms) in sigma.iter_mut().zip(&values).zip(placed.scatter(&squares)) {
-                *sigma += level.accumulate * super::lanes::larger(*value, terms.sqrt()) + level.stored(*value);
+                *sigma +=
+                    level.accumulate * super::lanes::larger(*value, terms.sqrt()) + level.stored(*value);
             }
         }
         Self { shape: placed.storage.clone(), values, sigma, role, ..self.clone() }
@@ -252,7 +265,11 @@ impl Level {
                 let step = if v.abs() < self.normal && scale > 0.0 { UNIFORM * self.underflow } else { 0.0 };
                 let sigma = self.accumulate * scale + stored + self.store * saved + extra + step;
                 // Terms that overflow where the value does not say nothing.
-                if sigma.is_finite() || !v.is_finite() { sigma } else { self.accumulate * v.abs() + stored + step }
+                if sigma.is_finite() || !v.is_finite() {
+                    sigma
+                } else {
+                    self.accumulate * v.abs() + stored + step
+                }
             })
             .collect();
         Expected { dtype: self.dtype, shape: value.shape.clone(), role, values: values.data.clone(), sigma }

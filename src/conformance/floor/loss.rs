@@ -40,7 +40,11 @@ impl<'a> Classes<'a> {
     /// Rows that count, with their class.
     fn kept(&self) -> impl Iterator<Item = (usize, usize)> {
         let labels = self.site.input(1).iter().enumerate().filter(|(_, label)| **label != self.ignore);
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked by the reference")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "checked by the reference"
+        )]
         labels.map(|(row, label)| (row, *label as usize))
     }
 

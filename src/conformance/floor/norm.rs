@@ -92,8 +92,9 @@ pub(super) fn forward(site: &Site<'_>, index: usize) -> Spread {
 fn updated(site: &Site<'_>, group: &Group, index: usize) -> f64 {
     let Op::BatchNorm { momentum, .. } = site.op else { return 0.0 };
     let n = group.lane.len() as f64;
-    let channel = group.lane.first().map_or(0, |i| i / site.shape(0).iter().skip(2).product::<usize>().max(1))
-        % site.shape(0)[1].max(1);
+    let channel =
+        group.lane.first().map_or(0, |i| i / site.shape(0).iter().skip(2).product::<usize>().max(1))
+            % site.shape(0)[1].max(1);
     let old = site.input(index + 2).get(channel).copied().unwrap_or(0.0);
     let new = if index == 1 {
         larger(group.mean, (group.var / n).sqrt())

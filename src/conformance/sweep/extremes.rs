@@ -33,6 +33,22 @@ pub(super) fn cases(extent: Extent) -> Vec<(Case, Vec<DType>)> {
     all
 }
 
+/// Long sums and products, from which the mode of computation shows.
+pub(super) fn modes() -> Vec<Case> {
+    vec![
+        Case::new(Op::Mm {}, "4096", &[("a", &[4, 4096], Float), ("b", &[4096, 8], Float)]),
+        Case::new(Op::Bmm {}, "4096", &[("a", &[2, 3, 4096], Float), ("b", &[2, 4096, 4], Float)]),
+        Case::new(Op::Linear {}, "4096", &[("x", &[4, 4096], Float), ("weight", &[8, 4096], Float)]),
+        Case::new(
+            Op::Conv2d { stride: [1, 1], padding: [0, 0], dilation: [1, 1], groups: 1 },
+            "4096",
+            &[("x", &[1, 64, 9, 9], Float), ("weight", &[8, 64, 8, 8], Float)],
+        ),
+        Case::new(Op::Sum { dims: vec![-1], keepdim: false }, "4096", &[("x", &[16, 4096], Float)]),
+        Case::new(Op::Mean { dims: vec![-1], keepdim: false }, "4096", &[("x", &[16, 4096], Float)]),
+    ]
+}
+
 fn long() -> Vec<Case> {
     let mut cases = Vec::new();
     for (kind, fill) in [("long", Float), ("long-ones", One), ("long-positive", Positive)] {
@@ -63,7 +79,8 @@ fn long() -> Vec<Case> {
     }
     let x: Input<'_> = ("x", &[2, LONG], Float);
     let (weight, bias): (Input<'_>, Input<'_>) = (("weight", &[LONG], Weight), ("bias", &[LONG], Weight));
-    let (log, p): (Input<'_>, Input<'_>) = (("input", &[LONG], LogProbability), ("target", &[LONG], Probability));
+    let (log, p): (Input<'_>, Input<'_>) =
+        (("input", &[LONG], LogProbability), ("target", &[LONG], Probability));
     let mean = LossReduction::Mean;
     cases.extend([
         Case::new(Op::Var { dims: vec![-1], correction: 1.0, keepdim: false }, "long", &[x]),
@@ -94,7 +111,11 @@ fn long() -> Vec<Case> {
             "long-samples",
             &[("logits", &[LONG, 3], Float), ("target", &[LONG], Index { below: 3 })],
         ),
-        Case::new(Op::MseLoss { reduction: mean }, "long", &[("input", &[LONG], Float), ("target", &[LONG], Even)]),
+        Case::new(
+            Op::MseLoss { reduction: mean },
+            "long",
+            &[("input", &[LONG], Float), ("target", &[LONG], Even)],
+        ),
         Case::new(Op::BceWithLogits { reduction: mean }, "long", &[("input", &[LONG], Float), p]),
         Case::new(Op::KlDiv { log_target: false, reduction: mean }, "long", &[log, p]),
         Case::new(
@@ -130,8 +151,10 @@ fn large(n: usize) -> Vec<Case> {
     let name = |kind: &str| if kind.is_empty() { format!("large-{n}") } else { format!("{kind}-large-{n}") };
     let x: Input<'_> = ("x", &[n], Float);
     let (rows, columns): (Input<'_>, Input<'_>) = (("x", &[n, 2], Float), ("x", &[2, n], Float));
-    let mut cases: Vec<Case> =
-        unary().into_iter().map(|(op, kind, fill)| Case::new(op, &name(kind), &[("x", &[n], fill)])).collect();
+    let mut cases: Vec<Case> = unary()
+        .into_iter()
+        .map(|(op, kind, fill)| Case::new(op, &name(kind), &[("x", &[n], fill)]))
+        .collect();
     for op in [Op::Add {}, Op::Mul {}, Op::Div {}, Op::Maximum {}] {
         cases.push(Case::new(op, &name(""), &[("a", &[n], Float), ("b", &[n], Positive)]));
     }
@@ -156,16 +179,28 @@ fn large(n: usize) -> Vec<Case> {
         Case::new(Op::Pad { pad: vec![1, 2], value: 0.0 }, &name(""), &[x]),
         Case::new(Op::RepeatInterleave { repeats: 2, dim: 0 }, &name(""), &[x]),
         Case::new(Op::IndexSelect { dim: 0 }, &name(""), &[rows, ("index", &[5], Index { below: n })]),
-        Case::new(Op::Embedding {}, &name(""), &[("weight", &[3, 2], Weight), ("index", &[n], Index { below: 3 })]),
+        Case::new(
+            Op::Embedding {},
+            &name(""),
+            &[("weight", &[3, 2], Weight), ("index", &[n], Index { below: 3 })],
+        ),
         Case::new(Op::Gather { dim: 0 }, &name(""), &[x, ("index", &[n], Index { below: n })]),
-        Case::new(Op::Where {}, &name(""), &[("condition", &[n], Mask), ("a", &[n], Float), ("b", &[n], Even)]),
+        Case::new(
+            Op::Where {},
+            &name(""),
+            &[("condition", &[n], Mask), ("a", &[n], Float), ("b", &[n], Even)],
+        ),
         Case::new(Op::MaskedFill { value: -2.5 }, &name(""), &[x, ("mask", &[n], Mask)]),
         Case::new(
             Op::Conv1d { stride: 1, padding: 1, dilation: 1, groups: 1 },
             &name(""),
             &[("x", &[1, 1, n], Float), ("weight", &[1, 1, 3], Weight)],
         ),
-        Case::new(Op::UpsampleNearest2d { output_size: [2, n] }, &name(""), &[("x", &[1, 1, 1, n.div_ceil(2)], Float)]),
+        Case::new(
+            Op::UpsampleNearest2d { output_size: [2, n] },
+            &name(""),
+            &[("x", &[1, 1, 1, n.div_ceil(2)], Float)],
+        ),
     ]);
     cases
 }

@@ -11,10 +11,11 @@
 mod extremes;
 mod sizes;
 
+use super::probes::is_exact_on_integers;
 use super::trial::{Lane, Trial, Variant};
 use super::{Case, Fill, Layout, Placed, cases};
 use crate::numerics::DType;
-use crate::program::Op;
+use crate::program::{Op, OpKind};
 
 /// How much is tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,12 +44,25 @@ pub fn trials(extent: Extent) -> Vec<Trial> {
             }
         }
         trials.extend(sized.iter().map(|case| Trial::plain(case.clone(), dtype)));
+        let exact = sized.iter().filter(|case| extent == Extent::Full && is_exact_on_integers(&case.op));
+        let integers =
+            |case: &Case| Trial { variant: Variant::Integers, ..Trial::plain(case.clone(), dtype) };
+        trials.extend(exact.map(integers));
+        let mode = |case: Case| Trial { variant: Variant::Mode, ..Trial::plain(case, dtype) };
+        trials.extend(extremes::modes().into_iter().map(mode));
         let fits = extreme.iter().filter(|(_, dtypes)| dtypes.contains(&dtype));
         trials.extend(fits.map(|(case, _)| Trial::plain(case.clone(), dtype)));
     }
     trials.retain(|trial| !is_identity(trial));
     trials.sort_by_key(|trial| trial.case.op.kind());
     trials
+}
+
+/// The trials of `kinds`, for a kernel set of the engine that is not the default one.
+#[must_use]
+pub fn with_kernels(trials: &[Trial], kernels: &'static str, kinds: &[OpKind]) -> Vec<Trial> {
+    let of = trials.iter().filter(|trial| kinds.contains(&trial.case.op.kind()));
+    of.map(|trial| Trial { kernels: Some(kernels), ..trial.clone() }).collect()
 }
 
 /// A cast to its own dtype does nothing.
@@ -82,6 +96,9 @@ fn wider(case: &Case) -> Case {
 fn variants(case: &Case, extent: Extent) -> Vec<Variant> {
     let full = extent == Extent::Full;
     let mut variants = vec![Variant::Plain, Variant::Again];
+    if is_exact_on_integers(&case.op) {
+        variants.push(Variant::Integers);
+    }
     let layouts: &[Layout] = if full { &Layout::STRIDED } else { &[Layout::Transposed, Layout::Expanded] };
     for (i, input) in case.inputs.iter().enumerate() {
         for layout in layouts {

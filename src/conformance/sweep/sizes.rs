@@ -60,9 +60,21 @@ fn products(s: &mut Sized<'_>, b: usize, n: usize) {
     s.add(Op::Mm {}, "outer", &[("a", &[n, 5], Float), ("b", &[5, n + 1], Float)]);
     s.add(Op::Bmm {}, "inner", &[("a", &[b, 3, n], Float), ("b", &[b, n, 2], Float)]);
     s.add(Op::Matmul {}, "rows", &[("a", &[b, n, 4], Float), ("b", &[b, 4, 3], Float)]);
-    s.add(Op::Linear {}, "in", &[("x", &[b, 3, n], Float), ("weight", &[4, n], Weight), ("bias", &[4], Weight)]);
-    s.add(Op::Linear {}, "out", &[("x", &[b, 5], Float), ("weight", &[n, 5], Weight), ("bias", &[n], Weight)]);
-    s.add(Op::Linear {}, "tokens", &[("x", &[b, n, 3], Float), ("weight", &[2, 3], Weight), ("bias", &[2], Weight)]);
+    s.add(
+        Op::Linear {},
+        "in",
+        &[("x", &[b, 3, n], Float), ("weight", &[4, n], Weight), ("bias", &[4], Weight)],
+    );
+    s.add(
+        Op::Linear {},
+        "out",
+        &[("x", &[b, 5], Float), ("weight", &[n, 5], Weight), ("bias", &[n], Weight)],
+    );
+    s.add(
+        Op::Linear {},
+        "tokens",
+        &[("x", &[b, n, 3], Float), ("weight", &[2, 3], Weight), ("bias", &[2], Weight)],
+    );
     s.add(
         Op::Addmm { beta: 0.5, alpha: 2.0 },
         "",
@@ -89,7 +101,11 @@ fn rows(s: &mut Sized<'_>, b: usize, n: usize) {
     s.add(Op::LayerNorm { normalized_shape: vec![n], eps: 1e-5 }, "", &[x, weight, bias]);
     s.add(Op::RmsNorm { normalized_shape: vec![n], eps: 1e-6 }, "", &[x, weight]);
     let channels: [Input<'_>; 2] = [("weight", &[4], Weight), ("bias", &[4], Weight)];
-    s.add(Op::GroupNorm { num_groups: 2, eps: 1e-5 }, "", &[("x", &[b, 4, n], Float), channels[0], channels[1]]);
+    s.add(
+        Op::GroupNorm { num_groups: 2, eps: 1e-5 },
+        "",
+        &[("x", &[b, 4, n], Float), channels[0], channels[1]],
+    );
     let three: [Input<'_>; 4] = [
         ("weight", &[3], Weight),
         ("bias", &[3], Weight),
@@ -201,7 +217,11 @@ fn moves(s: &mut Sized<'_>, b: usize, n: usize) {
     s.add(
         Op::IndexPut { accumulate: false },
         "",
-        &[("x", &[n + 2, b], Float), ("index", &[n], Permutation { below: n + 2 }), ("values", &[n, b], Even)],
+        &[
+            ("x", &[n + 2, b], Float),
+            ("index", &[n], Permutation { below: n + 2 }),
+            ("values", &[n, b], Even),
+        ],
     );
 }
 
@@ -232,7 +252,8 @@ fn losses(s: &mut Sized<'_>, b: usize, n: usize) {
 fn pictures(s: &mut Sized<'_>, b: usize, n: usize) {
     let (x1, x2): (Input<'_>, Input<'_>) = (("x", &[b, 3, n], Float), ("x", &[b, 3, n, n + 1], Float));
     let bias: Input<'_> = ("bias", &[2], Weight);
-    let (w1, w2): (Input<'_>, Input<'_>) = (("weight", &[2, 3, 3], Weight), ("weight", &[2, 3, 3, 3], Weight));
+    let (w1, w2): (Input<'_>, Input<'_>) =
+        (("weight", &[2, 3, 3], Weight), ("weight", &[2, 3, 3, 3], Weight));
     s.add(Op::Conv1d { stride: 1, padding: 1, dilation: 1, groups: 1 }, "", &[x1, w1, bias]);
     s.add(Op::Conv2d { stride: [1, 1], padding: [1, 1], dilation: [1, 1], groups: 1 }, "", &[x2, w2, bias]);
     s.add(Op::Conv2d { stride: [2, 2], padding: [1, 1], dilation: [1, 1], groups: 1 }, "strided", &[x2, w2]);
