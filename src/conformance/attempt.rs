@@ -1,14 +1,17 @@
 //! A trial on an engine: run, judge, say what is wrong.
 
+use std::cell::OnceCell;
+
 use serde::{Deserialize, Serialize};
 
 use super::floor::{Expected, Local, Rounding, local};
 use super::judge::{Bands, Fault, Judgement, Multiples, judge};
 use super::probes::identify;
 use super::trial::{Prepared, Trial, Variant};
+use crate::conformance::Fill;
 use crate::engine::interpreter::{Gradient, PassError, PassOptions, PassOutput, run_pass};
 use crate::engine::{Engine, EngineError, Support};
-use crate::numerics::{DType, Role};
+use crate::numerics::{DType, FloatFormat, Role};
 use crate::program::Value;
 use crate::tensor::HostTensor;
 use crate::trace::Phase;
@@ -23,6 +26,8 @@ pub enum Status {
     Right,
     /// Between the multiple that passes and the one that fails.
     Close,
+    /// Less accurate than with an f32 accumulator, as sums and steps in the 16-bit dtype are.
+    Coarse,
     /// A fault.
     Wrong,
     /// The engine declares that it has no such thing.
@@ -101,6 +106,7 @@ impl Outcome {
     pub(super) fn see(&mut self, quantity: &str, judgement: Judgement) -> Status {
         let status = match &judgement {
             Judgement { fault: Some(_), .. } => Status::Wrong,
+            Judgement { coarse: true, .. } => Status::Coarse,
             Judgement { close: true, .. } => Status::Close,
             _ => return Status::Right,
         };
@@ -166,7 +172,8 @@ pub fn attempt<E: Engine>(engine: &E, trial: &Trial, judge: &Judge<'_>) -> Outco
         let all = expected.results.iter_mut().chain(expected.gradients.iter_mut().flatten());
         all.for_each(|expected| expected.sigma.fill(0.0));
     }
-    let attempt = Attempt { engine, trial, prepared: &prepared, expected: &expected, judge };
+    let attempt =
+        Attempt { engine, trial, prepared: &prepared, expected: &expected, judge, coarse: OnceCell::new() };
     if outcome.forward == Status::Untested {
         outcome.forward = attempt.pass(&mut outcome, false);
     }
@@ -224,7 +231,8 @@ fn recognise_transform<E: Engine>(engine: &E, trial: &Trial, judge: &Judge<'_>, 
 fn transform_error<E: Engine>(engine: &E, trial: &Trial, judge: &Judge<'_>) -> Option<f64> {
     let prepared = trial.prepare(judge.seed).ok()?;
     let expected = local(&trial.case.op, &prepared.inputs, &prepared.incoming, &judge.rounding).ok()?;
-    let attempt = Attempt { engine, trial, prepared: &prepared, expected: &expected, judge };
+    let attempt =
+        Attempt { engine, trial, prepared: &prepared, expected: &expected, judge, coarse: OnceCell::new() };
     let loose = Loose;
     let loose = Attempt { judge: &Judge { bands: &loose, ..*judge }, ..attempt };
     let mut seen = Outcome::new(trial);
@@ -253,6 +261,7 @@ struct Attempt<'a, E> {
     prepared: &'a Prepared,
     expected: &'a Local,
     judge: &'a Judge<'a>,
+    coarse: OnceCell<Option<Local>>,
 }
 
 impl<E: Engine> Attempt<'_, E> {
@@ -325,7 +334,10 @@ impl<E: Engine> Attempt<'_, E> {
                 continue;
             };
             let quantity = if gradients { format!("{name} in training") } else { name };
-            status = worse(status, outcome.see(&quantity, judge(expected, found, self.judge.bands)));
+            let judgement = judge(expected, found, self.judge.bands);
+            let coarse = |local: &Local, _: &Rounding<'_>| local.results.get(index).cloned();
+            let judgement = self.or_coarse(judgement, found, coarse);
+            status = worse(status, outcome.see(&quantity, judgement));
         }
         status
     }
@@ -335,8 +347,12 @@ impl<E: Engine> Attempt<'_, E> {
         for (index, input) in self.trial.case.inputs.iter().enumerate().filter(|(_, i)| i.differentiable) {
             let found = output.parameter_gradients.iter().find(|(name, _)| *name == input.name);
             let quantity = format!("gradient of {}", input.name);
-            let judgement = match (self.wanted(index), found.map(|(_, gradient)| gradient)) {
-                (Some(expected), Some(Gradient::Value(found))) => judge(&expected, found, self.judge.bands),
+            let wanted = self.wanted(self.expected, index, &self.judge.rounding);
+            let judgement = match (wanted, found.map(|(_, gradient)| gradient)) {
+                (Some(expected), Some(Gradient::Value(found))) => {
+                    let judgement = judge(&expected, found, self.judge.bands);
+                    self.or_coarse(judgement, found, |local, rounding| self.wanted(local, index, rounding))
+                }
                 (Some(_), _) => Judgement::fault(Fault::NoGradient, "none was delivered".to_owned()),
                 (None, Some(Gradient::Value(_))) => {
                     Judgement::fault(Fault::UnexpectedGradient, "the operator has none".to_owned())
@@ -350,14 +366,47 @@ impl<E: Engine> Attempt<'_, E> {
 
     /// The gradient of the program's input, which may hold it in another layout, and have
     /// another consumer.
-    fn wanted(&self, index: usize) -> Option<Expected> {
-        let expected = self.expected.gradients.get(index)?.as_ref()?;
-        let rounding = &self.judge.rounding;
+    fn wanted(&self, local: &Local, index: usize, rounding: &Rounding<'_>) -> Option<Expected> {
+        let expected = local.gradients.get(index)?.as_ref()?;
         let expected = match &self.prepared.added {
             Some((which, other)) if *which == index => expected.plus(other, rounding),
             _ => expected.clone(),
         };
         Some(expected.in_storage(self.prepared.placed.get(index)?, rounding))
+    }
+
+    /// A value that is beyond an f32 accumulator, but explained by sums and intermediate
+    /// results in the 16-bit dtype itself, is coarse and not wrong. Sums of ones and means far
+    /// from zero are there to show exactly that, and are not excused.
+    fn or_coarse(
+        &self,
+        judgement: Judgement,
+        found: &HostTensor,
+        expected: impl Fn(&Local, &Rounding<'_>) -> Option<Expected>,
+    ) -> Judgement {
+        let half = matches!(self.trial.dtype, DType::F16 | DType::BF16);
+        let excused = |fill| !matches!(fill, Fill::Around { .. } | Fill::One);
+        if judgement.fault != Some(Fault::Value)
+            || !half
+            || self.trial.variant == Variant::Integers
+            || !self.trial.case.inputs.iter().all(|input| excused(input.fill))
+        {
+            return judgement;
+        }
+        let Judge { rounding, bands, .. } = self.judge;
+        let formats = |dtype: DType, role: Role| {
+            let format = (rounding.formats)(dtype, role);
+            FloatFormat { u_acc: format.u_store, ..format }
+        };
+        let rounding = Rounding { formats: &formats, ..*rounding };
+        let local = self.coarse.get_or_init(|| {
+            local(&self.trial.case.op, &self.prepared.inputs, &self.prepared.incoming, &rounding).ok()
+        });
+        let expected = local.as_ref().and_then(|local| expected(local, &rounding));
+        match expected.map(|expected| judge(&expected, found, *bands)) {
+            Some(Judgement { fault: None, .. }) => Judgement { fault: None, coarse: true, ..judgement },
+            _ => judgement,
+        }
     }
 
     /// The same call after one at another shape.
@@ -412,8 +461,9 @@ fn run<E: Engine>(engine: &E, prepared: &Prepared, gradients: bool) -> Result<Pa
 /// The status that says more against an engine.
 fn worse(a: Status, b: Status) -> Status {
     let rank = |status| match status {
-        Status::Wrong => 3,
-        Status::Untested => 2,
+        Status::Wrong => 4,
+        Status::Untested => 3,
+        Status::Coarse => 2,
         Status::Close => 1,
         _ => 0,
     };

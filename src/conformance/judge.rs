@@ -78,6 +78,9 @@ pub struct Judgement {
     pub fault: Option<Fault>,
     /// Whether the norm is above the multiple that passes.
     pub close: bool,
+    /// Beyond an accumulator in f32, but explained by sums and steps in the 16-bit dtype.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub coarse: bool,
     /// ‖e‖ in floors; infinite for what no correct engine does.
     #[serde(with = "number")]
     pub floors: f64,
@@ -89,7 +92,7 @@ impl Judgement {
     /// Something that is not a matter of size.
     #[must_use]
     pub const fn fault(fault: Fault, note: String) -> Self {
-        Self { fault: Some(fault), close: false, floors: f64::INFINITY, note }
+        Self { fault: Some(fault), close: false, coarse: false, floors: f64::INFINITY, note }
     }
 }
 
@@ -156,7 +159,13 @@ pub fn judge(expected: &Expected, found: &HostTensor, bands: &dyn Bands) -> Judg
     let outside = floors > multiples.fail || z > tail || (z == f64::INFINITY && error > 0.0);
     let note =
         if floors > multiples.pass || outside { element(expected, &values, at) } else { String::new() };
-    Judgement { fault: outside.then_some(Fault::Value), close: floors > multiples.pass, floors, note }
+    Judgement {
+        fault: outside.then_some(Fault::Value),
+        close: floors > multiples.pass,
+        coarse: false,
+        floors,
+        note,
+    }
 }
 
 /// NaN and infinities: the exact value, rounded to the dtype, says what must stand there.

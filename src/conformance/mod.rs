@@ -18,6 +18,9 @@ mod survey;
 pub mod sweep;
 mod trial;
 
+#[cfg(test)]
+mod tests;
+
 pub use attempt::{Judge, Outcome, Sighting, Status, attempt};
 pub use case::{Case, CaseInput, Fill};
 pub use cases::cases;

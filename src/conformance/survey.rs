@@ -18,6 +18,8 @@ pub struct Tally {
     pub right: usize,
     /// Between the two multiples.
     pub close: usize,
+    /// Explained by sums and steps in the 16-bit dtype alone.
+    pub coarse: usize,
     /// Outside.
     pub wrong: usize,
     /// Declared as unsupported.
@@ -32,6 +34,7 @@ impl Tally {
             Status::None => {}
             Status::Right => self.right += 1,
             Status::Close => self.close += 1,
+            Status::Coarse => self.coarse += 1,
             Status::Wrong => self.wrong += 1,
             Status::Unsupported => self.unsupported += 1,
             Status::Untested => self.untested += 1,
@@ -41,7 +44,7 @@ impl Tally {
     /// Trials that were judged.
     #[must_use]
     pub const fn judged(&self) -> usize {
-        self.right + self.close + self.wrong
+        self.right + self.close + self.coarse + self.wrong
     }
 
     /// What a table says of it. Unsupported and untested are never right.
@@ -49,6 +52,8 @@ impl Tally {
     pub const fn word(&self) -> &'static str {
         if self.wrong > 0 {
             "WRONG"
+        } else if self.coarse > 0 {
+            "coarse"
         } else if self.judged() > 0 {
             "right"
         } else if self.unsupported > 0 {

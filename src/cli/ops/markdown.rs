@@ -22,7 +22,8 @@ pub fn document(surveys: &[Survey]) -> String {
          What each engine computes rightly, by operator and dtype: results and gradients against the f64\n\
          reference, over every layout, size and special value that has made a backend wrong before.\n\
          Written by `parity ops --target candle:cpu --target torch:cpu --document docs/operators.md`; do not\n\
-         edit. A cell is results / gradients; `-` is declared as unsupported, `?` could not be tried,\n\
+         edit. A cell is results / gradients; *coarse* is as accurate as sums and\n\
+         intermediate results in the 16-bit dtype are, not as with an f32 accumulator; `-` is unsupported, `?` could not be tried,\n\
          nothing means that the operator has none. What is wrong is listed below each table, with the\n\
          command that repeats the smallest case; `docs/known-deviations.md` explains causes.\n\n",
     );
@@ -39,6 +40,7 @@ fn word(tally: &Tally) -> &'static str {
     match tally.word() {
         "WRONG" => "**wrong**",
         "right" => "right",
+        "coarse" => "coarse",
         "unsupported" => "-",
         "untested" => "?",
         _ => "",

@@ -33,6 +33,7 @@ fn paint(text: &str, colour: Option<AnsiColor>, on: bool) -> String {
 fn word(tally: &Tally) -> (&'static str, Option<AnsiColor>) {
     match tally.word() {
         "WRONG" => ("WRONG", Some(AnsiColor::Red)),
+        "coarse" => ("coarse", Some(AnsiColor::Yellow)),
         "right" => ("right", Some(AnsiColor::Green)),
         "unsupported" => ("-", None),
         "untested" => ("?", Some(AnsiColor::Yellow)),
@@ -147,6 +148,7 @@ pub fn summary(survey: &Survey) -> String {
         for tally in [cell.forward, cell.backward] {
             total.right += tally.right;
             total.close += tally.close;
+            total.coarse += tally.coarse;
             total.wrong += tally.wrong;
             total.unsupported += tally.unsupported;
             total.untested += tally.untested;
@@ -154,11 +156,12 @@ pub fn summary(survey: &Survey) -> String {
     }
     format!(
         "{} operators: {} right, {wrong} wrong ({known} of them known). Results and gradients: {} right, {} close, \
-         {} wrong, {} unsupported, {} untested.",
+         {} coarse, {} wrong, {} unsupported, {} untested.",
         survey.operators.len(),
         survey.operators.len() - wrong,
         total.right,
         total.close,
+        total.coarse,
         total.wrong,
         total.unsupported,
         total.untested

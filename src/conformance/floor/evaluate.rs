@@ -169,6 +169,8 @@ pub(super) struct Level {
     pub accumulate: f64,
     /// Of storing, relative to the value.
     pub store: f64,
+    /// One more rounding in the format that is computed in.
+    step: f64,
     underflow: f64,
     normal: f64,
     dtype: DType,
@@ -177,7 +179,7 @@ pub(super) struct Level {
 impl Levels<'_> {
     pub(super) fn of(&self, dtype: DType, role: Role, terms: usize) -> Level {
         if role == Role::Exact || !dtype.is_float() {
-            return Level { accumulate: 0.0, store: 0.0, underflow: 0.0, normal: 0.0, dtype };
+            return Level { accumulate: 0.0, store: 0.0, step: 0.0, underflow: 0.0, normal: 0.0, dtype };
         }
         let format = (self.rounding.formats)(dtype, role);
         let fn_ulp = if self.functions { self.rounding.model.fn_ulp } else { 0.0 };
@@ -185,7 +187,8 @@ impl Levels<'_> {
         let accumulate = model.eta(role, terms, &FloatFormat { u_store: 0.0, ..format });
         let store = model.eta(role, terms, &format) - accumulate;
         let normal = if format.u_store > 0.0 { format.underflow / (2.0 * format.u_store) } else { 0.0 };
-        Level { accumulate, store, underflow: format.underflow, normal, dtype }
+        let step = self.rounding.model.c_store * format.u_acc;
+        Level { accumulate, store, step, underflow: format.underflow, normal, dtype }
     }
 
     /// A conversion rounds once, and only towards the coarser format.
@@ -249,12 +252,15 @@ impl Level {
     }
 
     fn expected(&self, value: &Value, role: Role, values: &Values, spread: &Spread) -> Expected {
+        // Where terms were given, the formula has several steps, each with a rounding.
+        let step_error = if spread.terms.is_empty() { 0.0 } else { self.step };
+        let accumulate = self.accumulate + step_error;
         let sigma = values
             .data
             .iter()
             .enumerate()
             .map(|(i, v)| {
-                if self.accumulate == 0.0 && self.store == 0.0 {
+                if accumulate == 0.0 && self.store == 0.0 {
                     return 0.0;
                 }
                 let term = spread.terms.get(i).copied().unwrap_or(0.0);
@@ -263,7 +269,7 @@ impl Level {
                 let scale = super::lanes::larger(*v, term);
                 let stored = if v.abs() >= self.normal { self.store * v.abs() } else { 0.0 };
                 let step = if v.abs() < self.normal && scale > 0.0 { UNIFORM * self.underflow } else { 0.0 };
-                let sigma = self.accumulate * scale + stored + self.store * saved + extra + step;
+                let sigma = accumulate * scale + stored + self.store * saved + extra + step;
                 // Terms that overflow where the value does not say nothing.
                 if sigma.is_finite() || !v.is_finite() {
                     sigma

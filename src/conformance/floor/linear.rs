@@ -50,7 +50,23 @@ fn share(site: &Site<'_>) -> f64 {
     }
 }
 
+/// Interpolation: the weights are differences of positions that reach the size of the input.
+fn position(site: &Site<'_>) -> f64 {
+    match site.op {
+        Op::UpsampleBilinear2d { .. } => {
+            1.0 + site.shape(0).iter().rev().take(2).copied().max().unwrap_or(1) as f64
+        }
+        _ => 1.0,
+    }
+}
+
 pub(super) fn forward(site: &Site<'_>) -> Result<Spread, EngineError> {
+    if let Op::UpsampleBilinear2d { .. } = site.op {
+        let magnitudes: Vec<Values> = site.inputs.iter().map(|v| v.map(f64::abs)).collect();
+        let (results, _) = exact(site.op, &magnitudes, &[])?;
+        let terms = results.first().map_or_else(Vec::new, |v| v.data.clone());
+        return Ok(Spread::terms(terms.into_iter().map(|v| v * position(site)).collect()));
+    }
     let summed = site.op.forward_terms(site.types, site.outputs) > 1;
     let Some(op) = squared(site.op).filter(|_| summed) else { return Ok(Spread::default()) };
     let squares: Vec<Values> = site.inputs.iter().map(Values::squares).collect();
@@ -60,7 +76,14 @@ pub(super) fn forward(site: &Site<'_>) -> Result<Spread, EngineError> {
 
 pub(super) fn backward(site: &Site<'_>, index: usize, gradient: &Values) -> Result<Spread, EngineError> {
     if site.op.backward_terms(index, site.types, site.outputs) <= 1
-        && !matches!(site.op, Op::Embedding {} | Op::IndexSelect { .. } | Op::Gather { .. } | Op::Div {})
+        && !matches!(
+            site.op,
+            Op::Embedding {}
+                | Op::IndexSelect { .. }
+                | Op::Gather { .. }
+                | Op::Div {}
+                | Op::UpsampleBilinear2d { .. }
+        )
     {
         return Ok(Spread::default());
     }
@@ -73,7 +96,8 @@ pub(super) fn backward(site: &Site<'_>, index: usize, gradient: &Values) -> Resu
     };
     let (_, gradients) = exact(op.as_ref().unwrap_or(site.op), &inputs, &incoming)?;
     let found = gradients.into_iter().nth(index).flatten();
-    let spread = Spread::terms(roots(found.as_ref(), share(site)));
+    let mut spread = Spread::terms(roots(found.as_ref(), share(site)));
+    spread.terms.iter_mut().for_each(|term| *term *= position(site));
     debug_assert_eq!(spread.terms.len(), gradient.data.len());
     Ok(spread)
 }

@@ -14,7 +14,7 @@ mod sizes;
 use super::probes::is_exact_on_integers;
 use super::trial::{Lane, Trial, Variant};
 use super::{Case, Fill, Layout, Placed, cases};
-use crate::numerics::DType;
+use crate::numerics::{DType, Role};
 use crate::program::{Op, OpKind};
 
 /// How much is tried.
@@ -113,7 +113,8 @@ fn variants(case: &Case, extent: Extent) -> Vec<Variant> {
                 variants.push(Variant::Incoming(*layout));
             }
         }
-        for (i, input) in case.inputs.iter().enumerate().filter(|(_, input)| input.differentiable) {
+        let cast = matches!(case.op, Op::Cast { .. });
+        for (i, input) in case.inputs.iter().enumerate().filter(|(_, i)| i.differentiable && !cast) {
             if !full && (i > 0 || input.shape.is_empty()) {
                 continue;
             }
@@ -121,6 +122,9 @@ fn variants(case: &Case, extent: Extent) -> Vec<Variant> {
         }
     }
     for (i, input) in case.inputs.iter().enumerate() {
+        if !has_lanes(case, i) {
+            continue;
+        }
         let masks = matches!(input.fill, Fill::AdditiveMask | Fill::MaskedRow);
         if !input.fill.is_float() || masks || input.shape.contains(&0) {
             continue;
@@ -129,6 +133,14 @@ fn variants(case: &Case, extent: Extent) -> Vec<Variant> {
         variants.extend(lanes.iter().map(|lane| Variant::Special(i, *lane)));
     }
     variants
+}
+
+/// Whether it is defined where a special value goes. A convolution may multiply the zeros of
+/// its padding (and an interpolation its zero weights) or leave them out, and `0 · NaN` is NaN
+/// only in the first case; class weights and running statistics likewise.
+fn has_lanes(case: &Case, input: usize) -> bool {
+    let defined = !matches!(case.op.role(), Role::Conv) && !matches!(case.op, Op::UpsampleBilinear2d { .. });
+    defined && case.inputs.get(input).is_some_and(|input| input.differentiable)
 }
 
 /// Shape of the first result, if it has a gradient.

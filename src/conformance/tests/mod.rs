@@ -57,7 +57,10 @@ fn wrong(outcomes: &[Outcome]) -> Vec<String> {
         let faults = outcome.sightings.iter().filter(|s| s.judgement.fault.is_some());
         faults.map(|s| {
             let fault = s.judgement.fault.map_or("", super::Fault::name);
-            format!("{} {}: {fault} {:.1e} {}", outcome.trial, s.quantity, s.judgement.floors, s.judgement.note)
+            format!(
+                "{} {}: {fault} {:.1e} {}",
+                outcome.trial, s.quantity, s.judgement.floors, s.judgement.note
+            )
         })
     });
     lines.collect()

@@ -76,10 +76,34 @@ fn halved_if(history: &[OpKind], values: &mut [f64], by: OpKind) {
 #[test]
 fn a_backward_that_ignores_strides_of_the_incoming_gradient_is_seen() {
     let faults: [(Backward, &str); 4] = [
-        (|h, v| { halved_if(h, v, OpKind::Permute); true }, "transposed"),
-        (|h, v| { halved_if(h, v, OpKind::Pad); true }, "sliced"),
-        (|h, v| { halved_if(h, &mut v[..1], OpKind::Sum); true }, "expanded"),
-        (|h, v| { halved_if(h, v, OpKind::Flip); true }, "reversed"),
+        (
+            |h, v| {
+                halved_if(h, v, OpKind::Permute);
+                true
+            },
+            "transposed",
+        ),
+        (
+            |h, v| {
+                halved_if(h, v, OpKind::Pad);
+                true
+            },
+            "sliced",
+        ),
+        (
+            |h, v| {
+                halved_if(h, &mut v[..1], OpKind::Sum);
+                true
+            },
+            "expanded",
+        ),
+        (
+            |h, v| {
+                halved_if(h, v, OpKind::Flip);
+                true
+            },
+            "reversed",
+        ),
     ];
     for (fault, layout) in faults {
         sees(&backward(fault, &format!("gelu+{layout}:gradient@f32")), Fault::Value);
@@ -154,9 +178,8 @@ fn narrow_sum(seen: &Seen<'_>, values: &mut [f64]) {
     let x = Simulated::values(seen.inputs[0]);
     let n = x.len() / values.len();
     for (row, v) in values.iter_mut().enumerate() {
-        let add = |sum: f64, x: &f64| {
-            HostTensor::from_f64(seen.dtype, vec![1], &[sum + x]).unwrap().to_f64()[0]
-        };
+        let add =
+            |sum: f64, x: &f64| HostTensor::from_f64(seen.dtype, vec![1], &[sum + x]).unwrap().to_f64()[0];
         *v = x[row * n..(row + 1) * n].iter().fold(0.0, add);
     }
 }

@@ -23,8 +23,6 @@ pub(super) struct Rounded {
 pub(super) struct Seen<'a> {
     pub op: &'a Op,
     pub inputs: &'a [&'a Rounded],
-    /// Operators applied in this pass, this one included.
-    pub history: &'a [OpKind],
     /// Calls of this operator since the engine was made.
     pub calls: usize,
     pub dtype: DType,
@@ -39,16 +37,16 @@ pub(super) type Backward = fn(&[OpKind], &mut Vec<f64>) -> bool;
 /// The engine, with the faults that are planted.
 #[derive(Default)]
 pub(super) struct Simulated {
-    inner: ReferenceEngine,
+    pub inner: ReferenceEngine,
     pub forward: Option<Forward>,
     pub backward: Option<Backward>,
     /// Operators that it declares not to have.
     pub lacks: Vec<OpKind>,
     /// Operators that fail although they are declared.
     pub refuses: Vec<OpKind>,
-    history: RefCell<Vec<OpKind>>,
-    calls: RefCell<Vec<OpKind>>,
-    finished: RefCell<bool>,
+    pub history: RefCell<Vec<OpKind>>,
+    pub calls: RefCell<Vec<OpKind>>,
+    pub finished: RefCell<bool>,
 }
 
 impl Engine for Simulated {
@@ -87,12 +85,11 @@ impl Engine for Simulated {
         self.calls.borrow_mut().push(kind);
         let tensors: Vec<&Tensor> = inputs.iter().map(|t| &t.tensor).collect();
         let results = self.inner.apply(call, &tensors)?;
-        let history = self.history.borrow();
         let calls = self.calls.borrow().iter().filter(|k| **k == kind).count();
         let round = |(tensor, value): (Tensor, &&Value)| {
             let mut rounded = Rounded { tensor, dtype: value.dtype, from: Some(kind) };
             let Some(fault) = self.forward else { return Ok(rounded) };
-            let seen = Seen { op: call.op, inputs, history: &history, calls, dtype: value.dtype };
+            let seen = Seen { op: call.op, inputs, calls, dtype: value.dtype };
             let host = self.inner.download(&rounded.tensor)?;
             let before = host.to_f64();
             let mut after = before.clone();
