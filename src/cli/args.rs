@@ -37,6 +37,15 @@ pub enum Command {
     Synth(SynthArgs),
     /// Write the program (the operator graph) of a model as JSON.
     Program(ProgramArgs),
+    /// Try every operator of an engine against the f64 reference: what is right, wrong,
+    /// unsupported.
+    Ops(OpsArgs),
+    /// Try the operators of one target in this process (started by `ops`, not by people).
+    #[command(name = "__ops", hide = true)]
+    OpsTarget {
+        /// What to try, as JSON.
+        request: String,
+    },
     /// Run one planned target in this process (started by `check`, not by people).
     #[command(name = "__target", hide = true)]
     Target {
@@ -261,6 +270,51 @@ pub struct ProgramArgs {
     /// File to write; standard output without it.
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
+}
+
+/// Arguments of `parity ops`.
+#[derive(Clone, Debug, Args)]
+pub struct OpsArgs {
+    /// Target to try: engine[:device], such as `candle:cpu` or `torch:cuda`. Repeat for
+    /// several. Default: every engine and device that is here.
+    #[arg(long = "target", short = 't', value_name = "TARGET")]
+    pub targets: Vec<String>,
+    /// Only this operator (its `ATen` name). Repeat for several.
+    #[arg(long = "op", value_name = "NAME")]
+    pub operators: Vec<String>,
+    /// Only float inputs of this dtype: f64, f32, f16 or bf16. Repeat for several.
+    #[arg(long = "dtype", value_name = "DTYPE")]
+    pub dtypes: Vec<String>,
+    /// Only this trial, by the name that a table gives it. Repeat for several.
+    #[arg(long = "case", value_name = "NAME")]
+    pub cases: Vec<String>,
+    /// Small sizes and the variants that find most: a fraction of the time.
+    #[arg(long)]
+    pub quick: bool,
+    /// Seed of all values.
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub seed: u64,
+    /// Policy file with tolerance bands; it overlays the built-in one.
+    #[arg(long, value_name = "FILE")]
+    pub policy: Option<PathBuf>,
+    /// How to print the table.
+    #[arg(long, value_enum, default_value_t = Format::Terminal)]
+    pub format: Format,
+    /// The same as `--format json`.
+    #[arg(long, conflicts_with = "format")]
+    pub json: bool,
+    /// The same as `--format markdown`.
+    #[arg(long, conflicts_with_all = ["format", "json"])]
+    pub markdown: bool,
+    /// When to use colour.
+    #[arg(long = "color", value_enum, default_value_t = Colour::Auto)]
+    pub colour: Colour,
+    /// A target whose device is absent is noted, not held against the request.
+    #[arg(long)]
+    pub if_available: bool,
+    /// Write docs/operators.md (in a checkout of this project) instead of printing.
+    #[arg(long, hide = true, value_name = "FILE")]
+    pub document: Option<PathBuf>,
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 mod args;
 mod check;
 mod failure;
+mod ops;
 mod outcome;
 mod output;
 mod policy;
@@ -30,6 +31,8 @@ pub fn main() -> ExitCode {
         Command::Policy(PolicyCommand::Show(args)) => policy::show(args),
         Command::Synth(args) => synth::run(args),
         Command::Program(args) => program::run(args),
+        Command::Ops(args) => ops::run(args),
+        Command::OpsTarget { request } => ops::serve(request),
         Command::Target { plan } => Ok(crate::run::serve(plan, &mut std::io::stdout())),
     };
     match outcome {

@@ -45,6 +45,19 @@ pub enum Fill {
     },
     /// `U8`, 0 or 1.
     Mask,
+    /// Ones: a sum whose every partial sum is known.
+    One,
+    /// −1, 0 or 1: every partial sum of products is an integer.
+    Digit,
+    /// 100 and a deviation of up to three `1/steps`: a mean much larger than the deviation.
+    Around {
+        /// Steps to the unit.
+        steps: u32,
+    },
+    /// In (−2, 2), with every bit that the dtype has.
+    Full,
+    /// An additive mask whose first row is −∞ throughout.
+    MaskedRow,
 }
 
 /// One input of a case.
@@ -84,7 +97,7 @@ impl Case {
                 name: (*name).to_owned(),
                 shape: shape.to_vec(),
                 fill: *fill,
-                differentiable: fill.is_float() && *fill != Fill::AdditiveMask,
+                differentiable: fill.is_float() && !matches!(fill, Fill::AdditiveMask | Fill::MaskedRow),
             })
             .collect();
         Self { name, op, inputs }
@@ -203,7 +216,7 @@ impl Fill {
     }
 
     /// The integer dtype; `None` for floats, whose dtype is the program's.
-    const fn dtype(self) -> Option<DType> {
+    pub(super) const fn dtype(self) -> Option<DType> {
         match self {
             Self::Index { .. } | Self::Permutation { .. } | Self::Target { .. } => Some(DType::I64),
             Self::Mask => Some(DType::U8),
@@ -211,7 +224,7 @@ impl Fill {
         }
     }
 
-    const fn below(self) -> Option<usize> {
+    pub(super) const fn below(self) -> Option<usize> {
         match self {
             Self::Index { below } | Self::Permutation { below } | Self::Target { below, .. } => Some(below),
             _ => None,
@@ -219,7 +232,7 @@ impl Fill {
     }
 
     /// `count` values in rows of `columns`.
-    fn values(self, count: usize, columns: usize, key: u64) -> Vec<f64> {
+    pub(super) fn values(self, count: usize, columns: usize, key: u64) -> Vec<f64> {
         if let Self::Distinct | Self::Permutation { .. } = self {
             let order = permutation(if let Self::Permutation { below } = self { below } else { count }, key);
             let centre = count as f64 - 1.0;
@@ -251,6 +264,12 @@ impl Fill {
                         whole(below.max(1) as u64)
                     }
                     Self::Mask => whole(2),
+                    Self::One => 1.0,
+                    Self::Full => ((bits >> 11) as f64 / (1u64 << 52) as f64 - 1.0) * 2.0,
+                    Self::Digit => whole(3) - 1.0,
+                    Self::Around { steps } => 100.0 + (whole(7) - 3.0) / f64::from(steps),
+                    Self::MaskedRow if i < columns => f64::NEG_INFINITY,
+                    Self::MaskedRow => 0.0,
                 }
             })
             .collect()
@@ -265,7 +284,7 @@ fn permutation(n: usize, key: u64) -> Vec<usize> {
 }
 
 /// One step of splitmix64.
-const fn mix(position: u64) -> u64 {
+pub(super) const fn mix(position: u64) -> u64 {
     let z = position.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -183,6 +183,12 @@ impl Builder {
         self.program.unused_keys.extend(patterns.iter().map(|p| (*p).to_owned()));
     }
 
+    /// Number of nodes so far.
+    #[must_use]
+    pub const fn nodes(&self) -> usize {
+        self.program.nodes.len()
+    }
+
     /// Shape and dtype of a value.
     #[must_use]
     pub fn value(&self, id: ValueId) -> &Value {

@@ -2,6 +2,7 @@
 
 mod checkpoint;
 mod cli;
+mod floors;
 mod golden;
 mod hostile;
 mod synth;

@@ -8,6 +8,14 @@ use crate::engine::Support;
 use crate::program::Op;
 
 pub(super) fn supports(op: &Op, s: &Situation<'_>) -> Support {
+    let fused = match op {
+        Op::LayerNorm { .. } => s.fused() && s.types.len() == 3,
+        Op::RmsNorm { .. } => s.fused(),
+        _ => false,
+    };
+    if fused && s.dtype == crate::numerics::DType::F64 {
+        return Support::Unsupported("candle's fused norms have no f64".to_owned());
+    }
     match op {
         Op::LayerNorm { .. } if s.fused() && s.types.len() == 3 => forward_only(s, "fused layer norm"),
         Op::RmsNorm { .. } if s.fused() => forward_only(s, "fused RMS norm"),

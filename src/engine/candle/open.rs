@@ -5,6 +5,7 @@ use candle_core::Device;
 use super::run::caught;
 use super::situation::Backend;
 use crate::engine::{DeviceKind, DeviceSpec, EngineError};
+use crate::program::OpKind;
 
 /// Version of candle; a test holds it against the lock file.
 pub const VERSION: &str = "0.11.1";
@@ -36,6 +37,7 @@ pub struct CandleEngine {
     pub(super) device: Device,
     pub(super) spec: DeviceSpec,
     pub(super) kernels: KernelSet,
+    pub(super) candid: bool,
 }
 
 impl CandleEngine {
@@ -72,7 +74,22 @@ impl CandleEngine {
             }
         };
         let device_value = opened.map_err(|message| absent(remedy(device.kind, &message)))?;
-        Ok(Self { device: device_value, spec: *device, kernels })
+        Ok(Self { device: device_value, spec: *device, kernels, candid: false })
+    }
+
+    /// Does what candle's own layers do when a gradient will be asked for: run the kernel that
+    /// has none, without a word. By default such a call is declined; conformance wants to see
+    /// what a user of candle gets.
+    #[must_use]
+    pub const fn candid(mut self) -> Self {
+        self.candid = true;
+        self
+    }
+
+    /// Operators for which the fused kernel set differs from the default one.
+    #[must_use]
+    pub const fn fused_operators() -> [OpKind; 4] {
+        [OpKind::LayerNorm, OpKind::RmsNorm, OpKind::Softmax, OpKind::ScaledDotProductAttention]
     }
 
     /// The kernel set.

@@ -31,7 +31,7 @@ impl Engine for CandleEngine {
     }
 
     fn supports(&self, op: &Op, dtype: DType, types: &[&Value], phase: Phase) -> Support {
-        dispatch::supports(op, &self.situation(dtype, types, phase))
+        self.declared(op, &self.situation(dtype, types, phase))
     }
 
     fn upload(&self, host: &HostTensor, leaf: Leaf) -> Result<Tensor, EngineError> {
@@ -46,7 +46,7 @@ impl Engine for CandleEngine {
         let tracked = inputs.iter().any(|tensor| tensor.track_op());
         let phase = if tracked { Phase::Backward } else { Phase::Forward };
         let situation = self.situation(call.dtype(), call.inputs, phase);
-        if let Support::Unsupported(reason) = dispatch::supports(call.op, &situation) {
+        if let Support::Unsupported(reason) = self.declared(call.op, &situation) {
             return Err(Unsupported {
                 engine: self.label(),
                 op: call.op.name(),
@@ -84,6 +84,16 @@ impl Engine for CandleEngine {
 }
 
 impl CandleEngine {
+    /// The declared set; a candid engine lets kernels without gradient run in training too.
+    fn declared(&self, op: &Op, situation: &Situation<'_>) -> Support {
+        match dispatch::supports(op, situation) {
+            Support::Unsupported(_) if self.candid && situation.training() => {
+                dispatch::supports(op, &Situation { phase: Phase::Forward, ..*situation })
+            }
+            other => other,
+        }
+    }
+
     fn situation<'a>(&self, dtype: DType, types: &'a [&'a Value], phase: Phase) -> Situation<'a> {
         Situation { backend: self.backend(), kernels: self.kernels, dtype, types, phase }
     }

@@ -3,6 +3,7 @@
 
 use ndarray::ArrayD;
 
+use super::elementwise::{map, reshaped};
 use super::tensor::{Data, Floats, Ints};
 use crate::program::Value;
 
@@ -50,13 +51,57 @@ impl Want<'_> {
     }
 }
 
+/// What is known of the terms that each element is the sum of.
+#[derive(Clone, Debug)]
+pub(super) struct Terms {
+    /// Root of the sum of their squares; terms that are equal and follow each other count
+    /// as one, their sum.
+    pub(super) magnitude: Floats,
+    /// Factor by which equal terms raise the error of accumulating them, at least 1;
+    /// `None`: 1 everywhere.
+    pub(super) coherence: Option<Floats>,
+}
+
+impl Terms {
+    /// The same under another shape.
+    pub(super) fn reshaped(&self, shape: &[usize]) -> Self {
+        Self {
+            magnitude: reshaped(&self.magnitude, shape),
+            coherence: self.coherence.as_ref().map(|c| reshaped(c, shape)),
+        }
+    }
+
+    /// Of sums that are divided by `divisor`.
+    pub(super) fn divided(self, divisor: f64) -> Self {
+        Self { magnitude: map(&self.magnitude, |t| t / divisor).into_shared(), ..self }
+    }
+}
+
+impl From<Floats> for Terms {
+    fn from(magnitude: Floats) -> Self {
+        Self { magnitude, coherence: None }
+    }
+}
+
 /// Gradient of the loss with respect to one value.
 #[derive(Clone, Debug)]
 pub(super) struct Cotangent {
     /// The gradient.
     pub(super) value: Floats,
-    /// Root of the sum of the squares of the terms that each element is the sum of.
-    pub(super) terms: Option<Floats>,
+    /// Of what it is the sum; `None` where nothing is summed or can cancel.
+    pub(super) terms: Option<Terms>,
+}
+
+impl Cotangent {
+    /// The value with the magnitude of its terms, where that is wanted.
+    pub(super) fn of(value: impl Into<Cotangent>, terms: Option<impl Into<Terms>>) -> Self {
+        Self { value: value.into().value, terms: terms.map(Into::into) }
+    }
+
+    /// The same under another shape.
+    pub(super) fn reshaped(&self, shape: &[usize]) -> Self {
+        Self { value: reshaped(&self.value, shape), terms: self.terms.as_ref().map(|t| t.reshaped(shape)) }
+    }
 }
 
 impl From<Floats> for Cotangent {
@@ -79,7 +124,7 @@ pub(super) type Vjp =
 /// One result and, for sums, the magnitude of its terms.
 pub(super) struct Output {
     pub(super) data: Data,
-    pub(super) terms: Option<Floats>,
+    pub(super) terms: Option<Terms>,
 }
 
 /// Results of one operator.

@@ -2,23 +2,24 @@
 //! operator is expected to make in given formats.
 //!
 //! An element v becomes `v + (a·s + c·|v|)·ξ`, with ξ close to N(0, 1) and independent for
-//! each element, replica and place. `c` is the error of storing the result; `a` is the rest
+//! each value, replica and place: equal elements of one result get equal errors, because
+//! rounding is a function of the value. (A mean hands the same gradient to every position;
+//! a sum over them cannot average an error away that they share.) `c` is the error of storing the result; `a` is the rest
 //! of the operator's eta (accumulation, operands, elementary functions). The scale s is |v|,
 //! or, for sums, the larger of |v| and the root of the sum of the squares of the terms,
 //! scaled so that its norm is the larger of the two norms: a sum that cancels exactly still
-//! carries the error of its terms. Below the normal range of the format the storage error
+//! carries the error of its terms. Sums of equal terms have more than that (`sum`). Below the normal range of the format the storage error
 //! is absolute: half a subnormal step, uniform.
 //!
-//! Random numbers are hashes of their position, so neither threads nor the order of
+//! Random numbers are hashes of value and place, so neither threads nor the order of
 //! execution change them.
 
 use std::fmt;
 use std::sync::Arc;
 
-use ndarray::ArrayD;
 use rayon::prelude::*;
 
-use super::applied::Cotangent;
+use super::applied::{Cotangent, Terms};
 use super::elementwise::{contiguous, from_vec, map, slice, zip};
 use super::sum::pairwise;
 use super::tape::BackwardLevels;
@@ -144,15 +145,19 @@ impl<'a> Noise<'a> {
             return exact.value;
         }
         let key = self.key(node, stage);
-        let scale = exact.terms.as_ref().map(|terms| contiguous(&sum_scale(&exact.value, terms)));
+        let scale = exact.terms.as_ref().map(|terms| sum_scale(&exact.value, terms));
         let shape = exact.value.shape().to_vec();
         let mut values = contiguous(&exact.value).into_owned().into_raw_vec_and_offset().0;
         let scale = scale.as_ref().map(slice);
         values.par_chunks_mut(CHUNK).enumerate().for_each(|(chunk, values)| {
             let start = chunk * CHUNK;
             for (i, v) in values.iter_mut().enumerate() {
-                let s = scale.and_then(|s| s.get(start + i)).copied().unwrap_or(v.abs());
-                let moved = level.apply(*v, s, mix(key.wrapping_add((start + i) as u64)));
+                let bits = mix(key ^ v.to_bits());
+                let (s, bits) = match scale.and_then(|s| s.get(start + i)) {
+                    Some(s) => (*s, mix(bits ^ s.to_bits())),
+                    None => (v.abs(), bits),
+                };
+                let moved = level.apply(*v, s, bits);
                 if moved.is_finite() {
                     *v = moved;
                 }
@@ -185,19 +190,21 @@ impl Level {
     }
 }
 
-/// Scale of the error of sums with these values, whose terms have this magnitude.
-fn sum_scale(value: &Floats, terms: &Floats) -> Floats {
+/// Scale of the error of sums with these values and terms, row-major.
+fn sum_scale(value: &Floats, terms: &Terms) -> Floats {
     let norm = |x: &Floats| {
         let squares = map(x, |v| v * v).into_shared();
         pairwise(slice(&contiguous(&squares))).sqrt()
     };
     let larger = |a: f64, b: f64| if a >= b { a } else { b };
-    let scale = zip(value, terms, |v, t| larger(v.abs(), t)).into_shared();
-    let wanted = larger(norm(value), norm(terms));
-    let factor = wanted / norm(&scale);
-    let scaled: ArrayD<f64> =
-        if factor.is_finite() { map(&scale, |s| s * factor) } else { map(&scale, |s| s) };
-    scaled.into_shared()
+    let scale = zip(value, &terms.magnitude, |v, t| larger(v.abs(), t)).into_shared();
+    let factor = larger(norm(value), norm(&terms.magnitude)) / norm(&scale);
+    let factor = if factor.is_finite() { factor } else { 1.0 };
+    let scaled = match &terms.coherence {
+        Some(coherence) => zip(&scale, coherence, |s, c| s * factor * c),
+        None => map(&scale, |s| s * factor),
+    };
+    contiguous(&scaled.into_shared())
 }
 
 /// Mean 0, variance 1, close to normal: four uniform lanes of 16 bits (excess kurtosis −0.3).

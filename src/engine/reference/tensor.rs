@@ -6,6 +6,7 @@ use ndarray::{ArcArray, ArrayD, IxDyn};
 
 use super::tape::Variable;
 use crate::numerics::DType;
+use crate::program::Value;
 use crate::tensor::{Bytes, HostTensor, TensorError};
 
 /// Shared floating-point values of any rank and layout.
@@ -43,6 +44,12 @@ pub struct Tensor {
 }
 
 impl Tensor {
+    /// Shape and dtype.
+    #[must_use]
+    pub fn value(&self) -> Value {
+        Value { shape: self.data.shape().to_vec(), dtype: self.dtype }
+    }
+
     /// Widens a host tensor; floats become f64 without rounding.
     pub(super) fn from_host(host: &HostTensor, variable: Option<Arc<Variable>>) -> Result<Self, String> {
         let shape = IxDyn(host.shape());

@@ -6,17 +6,23 @@
 //! lengths (`ATen` aligns the triangle to the top left).
 
 use ndarray::parallel::prelude::*;
-use ndarray::{Array3, ArrayD, ArrayView2, Axis, IxDyn};
+use ndarray::{Array3, ArrayD, ArrayView2, ArrayViewMut2, Axis, IxDyn};
 
+use super::products::product_terms;
 use super::softmax::softmax_row;
-use crate::engine::reference::applied::{Applied, Arguments, Fault, Want};
+use crate::engine::reference::applied::{Applied, Arguments, Cotangent, Fault, Site, Want};
 use crate::engine::reference::elementwise::{reshaped, stretch};
 use crate::engine::reference::gemm::{matrix, product_into};
 use crate::engine::reference::sum::{pairwise, unbroadcast};
 use crate::engine::reference::tensor::Floats;
 
 /// softmax(q kᵀ · scale + mask) v.
-pub(super) fn attention(x: Arguments<'_>, causal: bool, scale: Option<f64>) -> Result<Applied, Fault> {
+pub(super) fn attention(
+    x: Arguments<'_>,
+    causal: bool,
+    scale: Option<f64>,
+    site: &Site<'_>,
+) -> Result<Applied, Fault> {
     let (q, k, v) = (x.float(0)?.clone(), x.float(1)?.clone(), x.float(2)?.clone());
     let mask = x.optional(3)?;
     let rank = q.ndim();
@@ -57,17 +63,34 @@ pub(super) fn attention(x: Arguments<'_>, causal: bool, scale: Option<f64>) -> R
     let shape = with(l, width);
     let y = reshaped(&y.into_dyn().into_shared(), &shape);
     let weights = weights.into_dyn().into_shared();
-    Ok(Applied::one(y, move |g, want| {
-        let scores = score_gradient(&weights, g, &v);
+    let terms = site.terms.then(|| {
+        let value = v.view();
+        let found = per_batch(&batch_shape, l, width, |i, mut out| {
+            out.assign(&product_terms(&plane_of(&weights, i), &matrix(&value, i)));
+        });
+        found.into_shared()
+    });
+    Ok(Applied::one(Cotangent::of(y, terms), move |g, want| {
+        let (scores, sizes) = score_gradient(&weights, g, &v, want.terms);
         let scaled = |want: &Want<'_>, index: usize, other: &Floats, flip: bool| {
             want.then(index, || {
                 let other = other.view();
-                per_batch(&batch_shape, if flip { s } else { l }, e, |i, mut out| {
-                    let scores = scores.index_axis(Axis(0), i);
-                    let scores = if flip { scores.reversed_axes() } else { scores };
-                    product_into(&scores, &matrix(&other, i), 0.0, out.view_mut());
-                    out.mapv_inplace(|v| v * scale);
-                })
+                let rows = if flip { s } else { l };
+                let of = |x: &Array3<f64>,
+                          product: &(
+                               dyn Fn(&ArrayView2<f64>, &ArrayView2<f64>, ArrayViewMut2<f64>) + Sync
+                           )| {
+                    per_batch(&batch_shape, rows, e, |i, mut out| {
+                        let x = x.index_axis(Axis(0), i);
+                        let x = if flip { x.reversed_axes() } else { x };
+                        product(&x, &matrix(&other, i), out.view_mut());
+                        out.mapv_inplace(|v| v * scale);
+                    })
+                };
+                let value = of(&scores, &|a, b, c| product_into(a, b, 0.0, c));
+                let terms =
+                    sizes.as_ref().map(|sizes| of(sizes, &|a, b, mut c| c.assign(&product_terms(a, b))));
+                Cotangent::of(value, terms.map(ArrayD::into_shared))
             })
         };
         vec![
@@ -75,13 +98,16 @@ pub(super) fn attention(x: Arguments<'_>, causal: bool, scale: Option<f64>) -> R
             scaled(want, 1, &q, true),
             want.then(2, || {
                 let g = g.view();
-                per_batch(&batch_shape, s, width, |i, out| {
-                    let weights = weights.index_axis(Axis(0), i);
-                    let weights: ArrayView2<f64> = weights
-                        .into_dimensionality()
-                        .unwrap_or_else(|_| unreachable!("made as [batch, l, s]"));
-                    product_into(&weights.reversed_axes(), &matrix(&g, i), 0.0, out);
-                })
+                let value = per_batch(&batch_shape, s, width, |i, out| {
+                    product_into(&plane_of(&weights, i).reversed_axes(), &matrix(&g, i), 0.0, out);
+                });
+                let terms = want.terms.then(|| {
+                    let found = per_batch(&batch_shape, s, width, |i, mut out| {
+                        out.assign(&product_terms(&plane_of(&weights, i).reversed_axes(), &matrix(&g, i)));
+                    });
+                    found.into_shared()
+                });
+                Cotangent::of(value, terms)
             }),
             mask_shape.as_ref().and_then(|shape| {
                 want.then(3, || {
@@ -93,26 +119,49 @@ pub(super) fn attention(x: Arguments<'_>, causal: bool, scale: Option<f64>) -> R
     }))
 }
 
-/// Gradient of the scores (after scaling): p∘(dp − Σ dp∘p).
-fn score_gradient(weights: &Floats, g: &Floats, v: &Floats) -> Array3<f64> {
+/// Weights of one position of the batch.
+fn plane_of(weights: &Floats, position: usize) -> ArrayView2<'_, f64> {
+    let plane = weights.index_axis(Axis(0), position);
+    plane.into_dimensionality().unwrap_or_else(|_| unreachable!("made as [batch, l, s]"))
+}
+
+/// Gradient of the scores (after scaling), p∘(dp − Σ dp∘p), and the magnitude of its two terms.
+fn score_gradient(
+    weights: &Floats,
+    g: &Floats,
+    v: &Floats,
+    terms: bool,
+) -> (Array3<f64>, Option<Array3<f64>>) {
     let shape = weights.shape();
     let mut scores = Array3::<f64>::zeros((shape[0], shape[1], shape[2]));
+    let mut sizes =
+        Array3::<f64>::zeros(if terms { (shape[0], shape[1], shape[2]) } else { (shape[0], 0, 0) });
     let (g, v) = (g.view(), v.view());
-    scores.axis_iter_mut(Axis(0)).into_par_iter().enumerate().for_each(|(i, mut scores)| {
+    let each =
+        scores.axis_iter_mut(Axis(0)).into_par_iter().zip(sizes.axis_iter_mut(Axis(0)).into_par_iter());
+    each.enumerate().for_each(|(i, (mut scores, mut sizes))| {
         product_into(&matrix(&g, i), &matrix(&v, i).t(), 0.0, scores.view_mut());
-        let weights = weights.index_axis(Axis(0), i);
-        let mut terms = vec![0.0; weights.shape()[1]];
-        for (mut scores, weights) in scores.axis_iter_mut(Axis(0)).zip(weights.axis_iter(Axis(0))) {
-            for ((term, dp), p) in terms.iter_mut().zip(&scores).zip(weights.iter()) {
-                *term = dp * p;
+        let weights = plane_of(weights, i);
+        let mut products = vec![0.0; weights.ncols()];
+        for (row, (mut scores, weights)) in
+            scores.axis_iter_mut(Axis(0)).zip(weights.axis_iter(Axis(0))).enumerate()
+        {
+            for ((product, dp), p) in products.iter_mut().zip(&scores).zip(weights.iter()) {
+                *product = dp * p;
             }
-            let sum = pairwise(&terms);
+            let sum = pairwise(&products);
+            if terms {
+                let sizes = sizes.index_axis_mut(Axis(0), row);
+                for ((size, dp), p) in sizes.into_iter().zip(&scores).zip(weights.iter()) {
+                    *size = p * dp.hypot(sum);
+                }
+            }
             for (dp, p) in scores.iter_mut().zip(weights.iter()) {
                 *dp = p * (*dp - sum);
             }
         }
     });
-    scores
+    (scores, terms.then_some(sizes))
 }
 
 /// An array `[batch.., rows, columns]` filled matrix by matrix.
@@ -120,7 +169,7 @@ fn per_batch(
     batch: &[usize],
     rows: usize,
     columns: usize,
-    fill: impl Fn(usize, ndarray::ArrayViewMut2<f64>) + Sync + Send,
+    fill: impl Fn(usize, ArrayViewMut2<f64>) + Sync + Send,
 ) -> ArrayD<f64> {
     let mut out = Array3::<f64>::zeros((batch.iter().product(), rows, columns));
     out.axis_iter_mut(Axis(0)).into_par_iter().enumerate().for_each(|(i, out)| fill(i, out));

@@ -2,9 +2,9 @@
 
 use ndarray::IxDyn;
 
-use super::norm::{Rows, per_channel, weigh, weight_gradients, weighted};
-use crate::engine::reference::applied::{Applied, Arguments, Fault, Vjp};
-use crate::engine::reference::elementwise::{contiguous, reshaped, slice, zip, zip_broadcast};
+use super::norm::{Rows, per_channel, weigh, weigh_terms, weight_gradients, weighted};
+use crate::engine::reference::applied::{Applied, Arguments, Cotangent, Fault, Site, Vjp};
+use crate::engine::reference::elementwise::{contiguous, slice, zip, zip_broadcast};
 use crate::engine::reference::tensor::{Data, Floats};
 
 /// Over all dimensions but 1. Training also gives both updated running statistics; those,
@@ -14,6 +14,7 @@ pub(super) fn batch_norm(
     training: bool,
     momentum: f64,
     eps: f64,
+    site: &Site<'_>,
 ) -> Result<Applied, Fault> {
     let input = x.float(0)?;
     let rank = input.ndim();
@@ -27,6 +28,7 @@ pub(super) fn batch_norm(
         Normal::of_running(input, running_mean, running_var, eps)
     };
     let y = weigh(&normal.values(), Some(&weight), Some(&bias));
+    let terms = site.terms.then(|| weigh_terms(&normal.terms(running_mean), Some(&weight), Some(&bias)));
     let mut outputs = vec![Data::Float(y)];
     if let Normal::Batch(rows) = &normal {
         let n = input.len() as f64 / channels.max(1) as f64;
@@ -43,13 +45,16 @@ pub(super) fn batch_norm(
         let values = normal.values();
         let mut found = weight_gradients(g, &values, Some(&weight), Some(&bias), want);
         for cotangent in found.iter_mut().flatten() {
-            cotangent.value = reshaped(&cotangent.value, &[channels]);
-            cotangent.terms = cotangent.terms.as_ref().map(|t| reshaped(t, &[channels]));
+            *cotangent = cotangent.reshaped(&[channels]);
         }
-        found.insert(0, want.then(0, || normal.gradient(&weighted(g, Some(&weight)))));
+        found.insert(0, want.then(0, || normal.gradient(&weighted(g, Some(&weight)), want.terms)));
         found
     });
-    Ok(Applied::many(outputs, Some(vjp)))
+    let mut applied = Applied::many(outputs, Some(vjp));
+    if let Some(output) = applied.outputs.first_mut() {
+        output.terms = terms.map(Into::into);
+    }
+    Ok(applied)
 }
 
 /// The standardised input and how it depends on the input.
@@ -81,10 +86,24 @@ impl Normal {
         }
     }
 
-    fn gradient(&self, g: &Floats) -> Floats {
+    /// Root of the sum of the squares of the terms of each value: the input and its mean.
+    fn terms(&self, mean: &Floats) -> Floats {
         match self {
-            Self::Batch(rows) => swapped(rows.gradient(&channels_first(g), true)),
-            Self::Running(_, scale) => weighted(g, Some(scale)),
+            Self::Batch(rows) => swapped(rows.terms()),
+            Self::Running(values, scale) => {
+                let shift = zip(&per_channel(mean, values.ndim()), scale, |m, s| m * s).into_shared();
+                zip_broadcast(values, &shift, values.shape(), |v, m| v.hypot(*m)).into_shared()
+            }
+        }
+    }
+
+    fn gradient(&self, g: &Floats, terms: bool) -> Cotangent {
+        match self {
+            Self::Batch(rows) => {
+                let found = rows.gradient(&channels_first(g), None, true, terms);
+                Cotangent::of(swapped(found.value), found.terms.map(|t| swapped(t.magnitude)))
+            }
+            Self::Running(_, scale) => weighted(g, Some(scale)).into(),
         }
     }
 }

@@ -4,8 +4,8 @@
 use ndarray::{ArrayD, Axis, IxDyn};
 
 use super::axis;
-use crate::engine::reference::applied::{Applied, Arguments, Fault, Site};
-use crate::engine::reference::elementwise::{reshaped, slice};
+use crate::engine::reference::applied::{Applied, Arguments, Cotangent, Fault, Site};
+use crate::engine::reference::elementwise::{map, reshaped, slice};
 use crate::engine::reference::tensor::{Floats, Ints};
 use crate::program::normalize_dim;
 
@@ -30,7 +30,7 @@ pub(super) fn embedding(x: Arguments<'_>, site: &Site<'_>) -> Result<Applied, Fa
     Ok(Applied::one(reshaped(&y, site.shape()), move |g, want| {
         let add = || {
             let g = reshaped(g, &[rows.len(), shape[1]]);
-            added(&shape, 0, &rows, &g)
+            added_with_terms(&shape, 0, &rows, &g, want.terms)
         };
         vec![want.then(0, add), None]
     }))
@@ -43,7 +43,9 @@ pub(super) fn index_select(x: Arguments<'_>, dim: isize) -> Result<Applied, Faul
     let indices = all_checked(x.integer(1)?, input.shape()[dim])?;
     let y = input.select(Axis(dim), &indices);
     let shape = input.shape().to_vec();
-    Ok(Applied::one(y, move |g, want| vec![want.then(0, || added(&shape, dim, &indices, g)), None]))
+    Ok(Applied::one(y, move |g, want| {
+        vec![want.then(0, || added_with_terms(&shape, dim, &indices, g, want.terms)), None]
+    }))
 }
 
 /// Zeros of `shape` with slices of `g` added at `indices` along `dim`, in order.
@@ -54,6 +56,15 @@ fn added(shape: &[usize], dim: usize, indices: &[usize], g: &Floats) -> ArrayD<f
         target += &g.index_axis(Axis(dim), from);
     }
     y
+}
+
+/// The same with the magnitude of the terms.
+fn added_with_terms(shape: &[usize], dim: usize, indices: &[usize], g: &Floats, terms: bool) -> Cotangent {
+    let terms = terms.then(|| {
+        let squares = map(g, |g| g * g).into_shared();
+        added(shape, dim, indices, &squares).mapv_into(f64::sqrt).into_shared()
+    });
+    Cotangent::of(added(shape, dim, indices, g), terms)
 }
 
 /// For every element of `index` its own position and the position in x that it names.
@@ -85,14 +96,21 @@ pub(super) fn gather(x: Arguments<'_>, dim: isize) -> Result<Applied, Fault> {
             for (place, source) in &pairs {
                 dx[source] += g[place];
             }
-            dx
+            let terms = want.terms.then(|| {
+                let mut squares = ArrayD::<f64>::zeros(IxDyn(&shape));
+                for (place, source) in &pairs {
+                    squares[source] += g[place] * g[place];
+                }
+                squares.mapv_into(f64::sqrt).into_shared()
+            });
+            Cotangent::of(dx, terms)
         };
         vec![want.then(0, scatter), None]
     }))
 }
 
 /// `y = x; y[index[i][j]][j] += source[i][j]` (for `dim` 0).
-pub(super) fn scatter_add(x: Arguments<'_>, dim: isize) -> Result<Applied, Fault> {
+pub(super) fn scatter_add(x: Arguments<'_>, dim: isize, site: &Site<'_>) -> Result<Applied, Fault> {
     let (input, source) = (x.float(0)?, x.float(2)?);
     let dim = axis(dim, input.ndim())?;
     let pairs = named(x.integer(1)?, dim, input.shape())?;
@@ -100,8 +118,15 @@ pub(super) fn scatter_add(x: Arguments<'_>, dim: isize) -> Result<Applied, Fault
     for (place, target) in &pairs {
         y[target] += source[place];
     }
+    let terms = site.terms.then(|| {
+        let mut squares = input.mapv(|v| v * v);
+        for (place, target) in &pairs {
+            squares[target] += source[place] * source[place];
+        }
+        squares.mapv_into(f64::sqrt).into_shared()
+    });
     let shape = source.shape().to_vec();
-    Ok(Applied::one(y, move |g, want| {
+    Ok(Applied::one(Cotangent::of(y, terms), move |g, want| {
         let gather = || {
             let mut ds = ArrayD::zeros(IxDyn(&shape));
             for (place, target) in &pairs {

@@ -4,8 +4,8 @@ use ndarray::ArrayD;
 
 use super::index::classes;
 use super::pointwise::sign;
-use super::softmax::log_softmax_row;
-use crate::engine::reference::applied::{Applied, Arguments, Cotangent, Fault};
+use super::softmax::{log_softmax_row, shift_and_log};
+use crate::engine::reference::applied::{Applied, Arguments, Cotangent, Fault, Site, Terms};
 use crate::engine::reference::elementwise::{contiguous, from_vec, slice, zip, zip3};
 use crate::engine::reference::sum::pairwise;
 use crate::engine::reference::tensor::Floats;
@@ -24,7 +24,7 @@ fn seed(g: &Floats) -> f64 {
 /// `cross_entropy_loss` and `nll_loss`: a weighted mean over the samples that are not
 /// ignored, NaN if there is none; ignored samples have gradient 0 even then. Class weights
 /// have no gradient, as in `ATen`.
-pub(super) fn classification(op: &Op, x: Arguments<'_>) -> Result<Applied, Fault> {
+pub(super) fn classification(op: &Op, x: Arguments<'_>, site: &Site<'_>) -> Result<Applied, Fault> {
     let (ignore, smoothing, reduction, of_logits) = match op {
         Op::CrossEntropy { ignore_index, label_smoothing, reduction } => {
             (*ignore_index, *label_smoothing, *reduction, true)
@@ -39,6 +39,10 @@ pub(super) fn classification(op: &Op, x: Arguments<'_>) -> Result<Applied, Fault
     let weighted = x.optional(2)?.is_some();
     let weights: Vec<f64> = x.optional(2)?.map_or_else(|| vec![1.0; c], |w| w.iter().copied().collect());
     let mut logs = scores.into_owned().into_raw_vec_and_offset().0;
+    let sizes: Option<Vec<f64>> = (site.terms && of_logits).then(|| {
+        let samples = logs.chunks(c).zip(&targets);
+        samples.filter_map(|(row, target)| target.map(|t| log_term(row, row[t]) * weights[t])).collect()
+    });
     if of_logits {
         logs.chunks_mut(c).for_each(log_softmax_row);
     }
@@ -60,11 +64,15 @@ pub(super) fn classification(op: &Op, x: Arguments<'_>) -> Result<Applied, Fault
         loss += spread * pairwise(&smooth) / divisor;
     }
     debug_assert!(weighted || weights.iter().all(|w| *w == 1.0));
-    Ok(Applied::one(scalar(loss), move |g, want| {
+    let loss = Cotangent::of(scalar(loss), sizes.map(|sizes| root_of_squares(&sizes, divisor)));
+    Ok(Applied::one(loss, move |g, want| {
         let gradient = || {
             let g = seed(g) / divisor;
             let mut dx = vec![0.0; logs.len()];
+            let mut sizes = vec![0.0; if want.terms { dx.len() } else { 0 }];
+            let mut size = sizes.chunks_mut(c);
             for ((dx, row), target) in dx.chunks_mut(c).zip(logs.chunks(c)).zip(&targets) {
+                let size = size.next();
                 let Some(t) = *target else { continue };
                 // With respect to the log-probabilities ...
                 if smoothing > 0.0 {
@@ -74,13 +82,30 @@ pub(super) fn classification(op: &Op, x: Arguments<'_>) -> Result<Applied, Fault
                 // ... and through the log-softmax.
                 if of_logits {
                     let sum = pairwise(dx);
+                    for ((size, dx), log) in size.into_iter().flatten().zip(dx.iter()).zip(row) {
+                        *size = dx.hypot(log.exp() * sum);
+                    }
                     dx.iter_mut().zip(row).for_each(|(dx, log)| *dx -= log.exp() * sum);
                 }
             }
-            from_vec(&shape, dx)
+            let terms = (want.terms && of_logits).then(|| from_vec(&shape, sizes).into_shared());
+            Cotangent::of(from_vec(&shape, dx), terms)
         };
         vec![want.then(0, gradient), None, None]
     }))
+}
+
+/// Magnitude of the terms of `log_softmax(row)[t]` = (x − max) − log Σ: the logarithm has the
+/// relative error of the sum as its absolute error, however close to 0 it is.
+fn log_term(row: &[f64], x: f64) -> f64 {
+    let (max, log) = shift_and_log(row);
+    (x - max).hypot(log).hypot(1.0)
+}
+
+/// Magnitude of a sum's terms, divided by what the sum is divided by.
+fn root_of_squares(terms: &[f64], divisor: f64) -> Terms {
+    let squares: Vec<f64> = terms.iter().map(|t| t * t).collect();
+    Terms::from(scalar(pairwise(&squares).sqrt() / divisor).into_shared())
 }
 
 /// What the sum over elements is divided by.
@@ -96,6 +121,7 @@ fn divisor(x: &Floats, reduction: LossReduction) -> f64 {
 fn pairs(
     x: Arguments<'_>,
     reduction: LossReduction,
+    site: &Site<'_>,
     f: impl Fn(f64, f64) -> f64 + Sync + Send,
     da: impl Fn(f64, f64) -> f64 + Sync + Send + 'static,
     db: impl Fn(f64, f64) -> f64 + Sync + Send + 'static,
@@ -104,7 +130,8 @@ fn pairs(
     let divisor = divisor(&a, reduction);
     let terms = contiguous(&zip(&a, &b, f).into_shared());
     let loss = pairwise(slice(&terms)) / divisor;
-    Ok(Applied::one(scalar(loss), move |g, want| {
+    let loss = Cotangent::of(scalar(loss), site.terms.then(|| root_of_squares(slice(&terms), divisor)));
+    Ok(Applied::one(loss, move |g, want| {
         let g = seed(g) / divisor;
         let wide = || -> Floats { ArrayD::from_elem(a.raw_dim(), g).into_shared() };
         vec![
@@ -115,16 +142,22 @@ fn pairs(
 }
 
 /// (a − b)².
-pub(super) fn mse(x: Arguments<'_>, reduction: LossReduction) -> Result<Applied, Fault> {
-    pairs(x, reduction, |a, b| (a - b) * (a - b), |a, b| 2.0 * (a - b), |a, b| 2.0 * (b - a))
+pub(super) fn mse(x: Arguments<'_>, reduction: LossReduction, site: &Site<'_>) -> Result<Applied, Fault> {
+    pairs(x, reduction, site, |a, b| (a - b) * (a - b), |a, b| 2.0 * (a - b), |a, b| 2.0 * (b - a))
 }
 
 /// Quadratic below `beta`, linear above; the absolute difference for `beta` 0.
-pub(super) fn smooth_l1(x: Arguments<'_>, beta: f64, reduction: LossReduction) -> Result<Applied, Fault> {
+pub(super) fn smooth_l1(
+    x: Arguments<'_>,
+    beta: f64,
+    reduction: LossReduction,
+    site: &Site<'_>,
+) -> Result<Applied, Fault> {
     let slope = move |d: f64| if d.abs() < beta { d / beta } else { sign(d) };
     pairs(
         x,
         reduction,
+        site,
         move |a, b| {
             let d = (a - b).abs();
             if d < beta { 0.5 * d * d / beta } else { d - 0.5 * beta }
@@ -135,10 +168,15 @@ pub(super) fn smooth_l1(x: Arguments<'_>, beta: f64, reduction: LossReduction) -
 }
 
 /// (1 − t)·x + log(1 + exp(−x)), written so that it does not overflow.
-pub(super) fn bce_with_logits(x: Arguments<'_>, reduction: LossReduction) -> Result<Applied, Fault> {
+pub(super) fn bce_with_logits(
+    x: Arguments<'_>,
+    reduction: LossReduction,
+    site: &Site<'_>,
+) -> Result<Applied, Fault> {
     pairs(
         x,
         reduction,
+        site,
         |x, t| (1.0 - t) * x + max_nan(-x, 0.0) + (-x.abs()).exp().ln_1p(),
         |x, t| 1.0 / (1.0 + (-x).exp()) - t,
         |x, _| -x,
@@ -146,11 +184,17 @@ pub(super) fn bce_with_logits(x: Arguments<'_>, reduction: LossReduction) -> Res
 }
 
 /// t·(log t − x), 0 where t is 0; with `log_target` exp(t)·(t − x).
-pub(super) fn kl_div(x: Arguments<'_>, log_target: bool, reduction: LossReduction) -> Result<Applied, Fault> {
+pub(super) fn kl_div(
+    x: Arguments<'_>,
+    log_target: bool,
+    reduction: LossReduction,
+    site: &Site<'_>,
+) -> Result<Applied, Fault> {
     if log_target {
         return pairs(
             x,
             reduction,
+            site,
             |x, t| t.exp() * (t - x),
             |_, t| -t.exp(),
             |x, t| t.exp() * (t - x) + t.exp(),
@@ -159,6 +203,7 @@ pub(super) fn kl_div(x: Arguments<'_>, log_target: bool, reduction: LossReductio
     pairs(
         x,
         reduction,
+        site,
         |x, t| if t == 0.0 { -t * x } else { t * t.ln() - t * x },
         |_, t| -t,
         |x, t| t.ln() + 1.0 - x,

@@ -8,6 +8,7 @@ mod attention;
 mod batch_norm;
 mod binary;
 mod conv;
+mod conv_terms;
 mod index;
 mod linalg;
 mod loss;
@@ -15,6 +16,7 @@ mod norm;
 mod order;
 mod pointwise;
 mod pool;
+mod products;
 mod reduce;
 mod shape;
 mod softmax;
@@ -29,24 +31,24 @@ pub(super) fn apply(op: &Op, inputs: &[Data], site: &Site<'_>) -> Result<Applied
     use Op::*;
     let x = Arguments(inputs);
     match op {
-        Mm {} | Bmm {} | Matmul {} => linalg::matmul(x),
-        Addmm { beta, alpha } | Baddbmm { beta, alpha } => linalg::addmm(x, *beta, *alpha),
+        Mm {} | Bmm {} | Matmul {} => linalg::matmul(x, site),
+        Addmm { beta, alpha } | Baddbmm { beta, alpha } => linalg::addmm(x, *beta, *alpha, site),
         Linear {} => linalg::linear(x, site),
         Conv1d { .. } | Conv2d { .. } => conv::conv(op, x, site),
         ConvTranspose1d { .. } | ConvTranspose2d { .. } => conv::conv_transpose(op, x, site),
         MaxPool2d { .. } => pool::max_pool(op, x, site),
         AvgPool2d { .. } | AdaptiveAvgPool2d { .. } => pool::avg_pool(op, x, site),
-        LayerNorm { normalized_shape, eps } => norm::layer_norm(x, normalized_shape, *eps),
-        RmsNorm { normalized_shape, eps } => norm::rms_norm(x, normalized_shape, *eps),
-        GroupNorm { num_groups, eps } => norm::group_norm(x, *num_groups, *eps),
-        BatchNorm { training, momentum, eps } => batch_norm::batch_norm(x, *training, *momentum, *eps),
+        LayerNorm { normalized_shape, eps } => norm::layer_norm(x, normalized_shape, *eps, site),
+        RmsNorm { normalized_shape, eps } => norm::rms_norm(x, normalized_shape, *eps, site),
+        GroupNorm { num_groups, eps } => norm::group_norm(x, *num_groups, *eps, site),
+        BatchNorm { training, momentum, eps } => batch_norm::batch_norm(x, *training, *momentum, *eps, site),
         Add {} | Sub {} | Mul {} | Div {} | Maximum {} | Minimum {} => binary::binary(op, x, site),
         Dropout { p } => binary::dropout(x, *p),
         Where {} => binary::select(x, site),
         MaskedFill { value } => binary::masked_fill(x, *value),
         Softmax { dim } => softmax::softmax(x, *dim),
-        LogSoftmax { dim } => softmax::log_softmax(x, *dim),
-        ScaledDotProductAttention { is_causal, scale } => attention::attention(x, *is_causal, *scale),
+        LogSoftmax { dim } => softmax::log_softmax(x, *dim, site),
+        ScaledDotProductAttention { is_causal, scale } => attention::attention(x, *is_causal, *scale, site),
         Sum { dims, .. } => reduce::sum(x, dims, site),
         Mean { dims, .. } => reduce::mean(x, dims, site),
         Var { dims, correction, .. } => reduce::var(x, dims, *correction, site),
@@ -60,7 +62,7 @@ pub(super) fn apply(op: &Op, inputs: &[Data], site: &Site<'_>) -> Result<Applied
         Embedding {} => index::embedding(x, site),
         IndexSelect { dim } => index::index_select(x, *dim),
         Gather { dim } => index::gather(x, *dim),
-        ScatterAdd { dim } => index::scatter_add(x, *dim),
+        ScatterAdd { dim } => index::scatter_add(x, *dim, site),
         IndexPut { accumulate } => index::index_put(x, *accumulate),
         Reshape { .. }
         | Permute { .. }
@@ -75,12 +77,12 @@ pub(super) fn apply(op: &Op, inputs: &[Data], site: &Site<'_>) -> Result<Applied
         | Flip { .. }
         | RepeatInterleave { .. } => shape::shape(op, inputs, site),
         UpsampleNearest2d { .. } | UpsampleBilinear2d { .. } => upsample::upsample(op, x, site),
-        CrossEntropy { .. } | NllLoss { .. } => loss::classification(op, x),
-        MseLoss { reduction } => loss::mse(x, *reduction),
-        L1Loss { reduction } => loss::smooth_l1(x, 0.0, *reduction),
-        SmoothL1Loss { beta, reduction } => loss::smooth_l1(x, *beta, *reduction),
-        BceWithLogits { reduction } => loss::bce_with_logits(x, *reduction),
-        KlDiv { log_target, reduction } => loss::kl_div(x, *log_target, *reduction),
+        CrossEntropy { .. } | NllLoss { .. } => loss::classification(op, x, site),
+        MseLoss { reduction } => loss::mse(x, *reduction, site),
+        L1Loss { reduction } => loss::smooth_l1(x, 0.0, *reduction, site),
+        SmoothL1Loss { beta, reduction } => loss::smooth_l1(x, *beta, *reduction, site),
+        BceWithLogits { reduction } => loss::bce_with_logits(x, *reduction, site),
+        KlDiv { log_target, reduction } => loss::kl_div(x, *log_target, *reduction, site),
         _ => pointwise::pointwise(op, x),
     }
 }

@@ -4,33 +4,48 @@
 use ndarray::Zip;
 use rayon::prelude::*;
 
-use crate::engine::reference::applied::{Applied, Arguments, Cotangent, Fault, Want};
+use crate::engine::reference::applied::{Applied, Arguments, Cotangent, Fault, Site, Want};
 use crate::engine::reference::elementwise::{
     PARALLEL, contiguous, from_vec, reshaped, slice, stretch, zip, zip_broadcast,
 };
-use crate::engine::reference::sum::{pairwise, unbroadcast};
+use crate::engine::reference::sum::{pairwise, pairwise_product, sum_row_products, unbroadcast};
 use crate::engine::reference::tensor::Floats;
 
 /// Layer normalisation over the trailing `normalized` dimensions.
-pub(super) fn layer_norm(x: Arguments<'_>, normalized: &[usize], eps: f64) -> Result<Applied, Fault> {
+pub(super) fn layer_norm(
+    x: Arguments<'_>,
+    normalized: &[usize],
+    eps: f64,
+    site: &Site<'_>,
+) -> Result<Applied, Fault> {
     let n = normalized.iter().product();
-    Ok(affine(x.float(0)?, n, eps, true, x.optional(1)?.cloned(), x.optional(2)?.cloned()))
+    Ok(affine(x.float(0)?, n, eps, true, x.optional(1)?.cloned(), x.optional(2)?.cloned(), site))
 }
 
 /// RMS normalisation over the trailing `normalized` dimensions.
-pub(super) fn rms_norm(x: Arguments<'_>, normalized: &[usize], eps: f64) -> Result<Applied, Fault> {
+pub(super) fn rms_norm(
+    x: Arguments<'_>,
+    normalized: &[usize],
+    eps: f64,
+    site: &Site<'_>,
+) -> Result<Applied, Fault> {
     let n = normalized.iter().product();
-    Ok(affine(x.float(0)?, n, eps, false, x.optional(1)?.cloned(), None))
+    Ok(affine(x.float(0)?, n, eps, false, x.optional(1)?.cloned(), None, site))
 }
 
 /// Group normalisation; weight and bias belong to channels (dimension 1).
-pub(super) fn group_norm(x: Arguments<'_>, groups: usize, eps: f64) -> Result<Applied, Fault> {
+pub(super) fn group_norm(
+    x: Arguments<'_>,
+    groups: usize,
+    eps: f64,
+    site: &Site<'_>,
+) -> Result<Applied, Fault> {
     let input = x.float(0)?;
     let per_sample: usize = input.shape().iter().skip(1).product();
     let n = per_sample / groups.max(1);
     let channel = |v: Option<&Floats>| v.map(|v| per_channel(v, input.ndim()));
     let (weight, bias) = (channel(x.optional(1)?), channel(x.optional(2)?));
-    let applied = affine(input, n, eps, true, weight, bias);
+    let applied = affine(input, n, eps, true, weight, bias, site);
     let channels = input.shape()[1];
     // The cotangents come back in the shape that broadcasts: [channels, 1, ..].
     let inner = applied.vjp;
@@ -38,8 +53,7 @@ pub(super) fn group_norm(x: Arguments<'_>, groups: usize, eps: f64) -> Result<Ap
         Box::new(move |cotangents, results, want| {
             let mut found = inner(cotangents, results, want);
             for cotangent in found.iter_mut().skip(1).flatten() {
-                cotangent.value = reshaped(&cotangent.value, &[channels]);
-                cotangent.terms = cotangent.terms.as_ref().map(|t| reshaped(t, &[channels]));
+                *cotangent = cotangent.reshaped(&[channels]);
             }
             found
         })
@@ -62,12 +76,21 @@ fn affine(
     centred: bool,
     weight: Option<Floats>,
     bias: Option<Floats>,
+    site: &Site<'_>,
 ) -> Applied {
     let normal = Rows::standardised(x, n, eps, centred);
     let y = weigh(&normal.values, weight.as_ref(), bias.as_ref());
-    Applied::one(y, move |g, want| {
+    let terms = site.terms.then(|| weigh_terms(&normal.terms(), weight.as_ref(), bias.as_ref()));
+    Applied::one(Cotangent::of(y, terms), move |g, want| {
         let mut found = weight_gradients(g, &normal.values, weight.as_ref(), bias.as_ref(), want);
-        found.insert(0, want.then(0, || normal.gradient(&weighted(g, weight.as_ref()), centred)));
+        found.insert(
+            0,
+            want.then(0, || {
+                let by_row = weight.as_ref().filter(|w| is_row(w, g.shape()));
+                let g = if by_row.is_some() { g.clone() } else { weighted(g, weight.as_ref()) };
+                normal.gradient(&g, by_row, centred, want.terms)
+            }),
+        );
         found
     })
 }
@@ -76,6 +99,22 @@ fn affine(
 pub(super) fn weigh(values: &Floats, weight: Option<&Floats>, bias: Option<&Floats>) -> Floats {
     let shape = values.shape();
     match (weight, bias) {
+        (Some(w), Some(b)) if values.is_standard_layout() && is_row(w, shape) && is_row(b, shape) => {
+            let (w, b) = (contiguous(w), contiguous(b));
+            let (w, b, n) = (slice(&w), slice(&b), w.len().max(1));
+            let mut y = vec![0.0; values.len()];
+            let row = |(y, v): (&mut [f64], &[f64])| {
+                let weights = w.iter().zip(b);
+                y.iter_mut().zip(v).zip(weights).for_each(|((y, v), (w, b))| *y = v * w + b);
+            };
+            let values = slice(values);
+            if values.len() < PARALLEL {
+                y.chunks_mut(n).zip(values.chunks(n)).for_each(row);
+            } else {
+                y.par_chunks_mut(n).zip(values.par_chunks(n)).for_each(row);
+            }
+            from_vec(shape, y).into_shared()
+        }
         (Some(w), Some(b)) => {
             let zip = Zip::from(values).and(stretch(w, shape)).and(stretch(b, shape));
             let y = if values.len() < PARALLEL {
@@ -87,6 +126,20 @@ pub(super) fn weigh(values: &Floats, weight: Option<&Floats>, bias: Option<&Floa
         }
         (w, _) => weighted(values, w),
     }
+}
+
+/// Whether a weight of layer or RMS normalisation: one for each element of a row.
+fn is_row(weight: &Floats, shape: &[usize]) -> bool {
+    shape.ends_with(weight.shape())
+}
+
+/// Magnitude of the terms of [`weigh`], given that of the terms of the values.
+pub(super) fn weigh_terms(terms: &Floats, weight: Option<&Floats>, bias: Option<&Floats>) -> Floats {
+    let product = weighted(terms, weight);
+    bias.map_or_else(
+        || product.clone(),
+        |b| zip_broadcast(&product, b, product.shape(), |p, b| p.hypot(*b)).into_shared(),
+    )
 }
 
 /// `values · weight`, where there is one.
@@ -107,6 +160,11 @@ pub(super) fn weight_gradients(
 ) -> Vec<Option<Cotangent>> {
     vec![
         weight.and_then(|w| {
+            let rows = !want.terms && is_row(w, g.shape()) && normal.is_standard_layout();
+            if rows && g.is_standard_layout() {
+                return want
+                    .then(1, || from_vec(w.shape(), sum_row_products(slice(g), slice(normal), w.len())));
+            }
             want.then(1, || unbroadcast(zip(g, normal, |g, v| g * v).into_shared(), w.shape(), want.terms))
         }),
         bias.and_then(|b| want.then(2, || unbroadcast(g.clone(), b.shape(), want.terms))),
@@ -133,8 +191,7 @@ impl Rows {
             for v in row.iter_mut() {
                 *v -= mean;
             }
-            let squares: Vec<f64> = row.iter().map(|v| v * v).collect();
-            let var = pairwise(&squares) / count;
+            let var = pairwise_product(row, row) / count;
             let scale = 1.0 / (var + eps).sqrt();
             for v in row {
                 *v *= scale;
@@ -150,25 +207,52 @@ impl Rows {
         Self { values: from_vec(&shape, values).into_shared(), statistics, n }
     }
 
-    /// Cotangent of x, given that of the standardised values.
-    pub(super) fn gradient(&self, g: &Floats, centred: bool) -> Floats {
+    /// Magnitude of the terms of each value: of `x − mean`, in units of the deviation.
+    pub(super) fn terms(&self) -> Floats {
+        let mut terms = slice(&contiguous(&self.values)).to_vec();
+        for (row, (mean, _, scale)) in terms.chunks_mut(self.n).zip(&self.statistics) {
+            row.iter_mut().for_each(|v| *v = v.hypot(mean * scale));
+        }
+        from_vec(self.values.shape(), terms).into_shared()
+    }
+
+    /// Cotangent of x, given that of the values (or of their product with a row of weights).
+    pub(super) fn gradient(
+        &self,
+        g: &Floats,
+        weight: Option<&Floats>,
+        centred: bool,
+        terms: bool,
+    ) -> Cotangent {
+        let weight = weight.map(contiguous);
+        let weight = weight.as_ref().map_or(&[][..], slice);
         let shape = g.shape().to_vec();
+        let shaped = |values: Vec<f64>| from_vec(&shape, values).into_shared();
         let mut values = contiguous(g).into_owned().into_raw_vec_and_offset().0;
+        let mut magnitude = if terms { vec![0.0; values.len()] } else { Vec::new() };
         let normal = slice(&self.values);
-        let row = |g: &mut [f64], v: &[f64], (_, _, scale): &(f64, f64, f64)| {
+        let row = |g: &mut [f64], magnitude: &mut [f64], v: &[f64], (_, _, scale): &(f64, f64, f64)| {
             let count = g.len() as f64;
-            let products: Vec<f64> = g.iter().zip(v).map(|(g, v)| g * v).collect();
-            let slope = pairwise(&products) / count;
+            g.iter_mut().zip(weight).for_each(|(g, w)| *g *= w);
+            let slope = pairwise_product(g, v) / count;
             let mean = if centred { pairwise(g) / count } else { 0.0 };
+            for ((terms, g), v) in magnitude.iter_mut().zip(g.iter()).zip(v) {
+                *terms = g.hypot(mean).hypot(v * slope) * scale;
+            }
             g.iter_mut().zip(v).for_each(|(g, v)| *g = (*g - mean - v * slope) * scale);
         };
-        if values.len() < PARALLEL {
-            let rows = values.chunks_exact_mut(self.n).zip(normal.chunks_exact(self.n));
-            rows.zip(&self.statistics).for_each(|((g, v), s)| row(g, v, s));
+        let n = self.n;
+        if terms {
+            let rows = values.par_chunks_exact_mut(n).zip(magnitude.par_chunks_exact_mut(n));
+            let rows = rows.zip(normal.par_chunks_exact(n)).zip(&self.statistics);
+            rows.for_each(|(((g, terms), v), s)| row(g, terms, v, s));
+        } else if values.len() < PARALLEL {
+            let rows = values.chunks_exact_mut(n).zip(normal.chunks_exact(n));
+            rows.zip(&self.statistics).for_each(|((g, v), s)| row(g, &mut [], v, s));
         } else {
-            let rows = values.par_chunks_exact_mut(self.n).zip(normal.par_chunks_exact(self.n));
-            rows.zip(&self.statistics).for_each(|((g, v), s)| row(g, v, s));
+            let rows = values.par_chunks_exact_mut(n).zip(normal.par_chunks_exact(n));
+            rows.zip(&self.statistics).for_each(|((g, v), s)| row(g, &mut [], v, s));
         }
-        from_vec(&shape, values).into_shared()
+        Cotangent::of(shaped(values), terms.then(|| shaped(magnitude)))
     }
 }

@@ -3,9 +3,9 @@
 use ndarray::ArrayD;
 use rayon::prelude::*;
 
-use crate::engine::reference::applied::{Applied, Arguments, Fault, Site};
+use crate::engine::reference::applied::{Applied, Arguments, Cotangent, Fault, Site, Terms};
 use crate::engine::reference::elementwise::{contiguous, from_vec, slice};
-use crate::engine::reference::sum::pairwise;
+use crate::engine::reference::sum::{pairwise, row_terms};
 use crate::engine::reference::tensor::Floats;
 use crate::program::Op;
 
@@ -71,8 +71,25 @@ pub(super) fn avg_pool(op: &Op, x: Arguments<'_>, site: &Site<'_>) -> Result<App
             *y = pairwise(&lines) / (r.divisor * c.divisor);
         }
     });
+    let terms = site.terms.then(|| {
+        let found: Vec<(f64, f64)> = slice(&input)
+            .par_chunks(planes.in_elements())
+            .flat_map_iter(|x| {
+                let windows = rows.iter().flat_map(|r| columns.iter().map(move |c| (r, c)));
+                windows.map(move |(r, c)| {
+                    let lines = (r.start..r.end).map(|row| &x[row * width + c.start..row * width + c.end]);
+                    let window: Vec<f64> = lines.flatten().copied().collect();
+                    let (magnitude, coherence) = row_terms(&window);
+                    (magnitude / (r.divisor * c.divisor), coherence)
+                })
+            })
+            .collect();
+        let (magnitude, coherence) = found.into_iter().unzip();
+        let shared = |values| from_vec(site.shape(), values).into_shared();
+        Terms { magnitude: shared(magnitude), coherence: Some(shared(coherence)) }
+    });
     let shape = input.shape().to_vec();
-    Ok(Applied::one(from_vec(site.shape(), y), move |g, want| {
+    Ok(Applied::one(Cotangent::of(from_vec(site.shape(), y), terms), move |g, want| {
         vec![want.then(0, || {
             planes.scatter(g, &shape, |out, (_, g)| {
                 let windows = rows.iter().flat_map(|r| columns.iter().map(move |c| (r, c)));

@@ -63,8 +63,8 @@ pub(super) fn mean(x: Arguments<'_>, dims: &[isize], site: &Site<'_>) -> Result<
 
 fn scaled_sum(x: &Floats, plan: &Plan, divisor: f64, site: &Site<'_>) -> Cotangent {
     let sum = sum_with_terms(x, &plan.dims, site.terms);
-    let shaped = |v: &Floats| reshaped(&map(v, |v| v / divisor).into_shared(), site.shape());
-    Cotangent { value: shaped(&sum.value), terms: sum.terms.as_ref().map(shaped) }
+    let value = map(&sum.value, |v| v / divisor);
+    Cotangent::of(value, sum.terms.map(|terms| terms.divided(divisor))).reshaped(site.shape())
 }
 
 /// Variance over `dims`, in two passes; NaN where n − correction is 0, as in `ATen`.

@@ -3,9 +3,9 @@
 use rayon::prelude::*;
 
 use super::axis;
-use crate::engine::reference::applied::{Applied, Arguments, Fault};
+use crate::engine::reference::applied::{Applied, Arguments, Cotangent, Fault, Site};
 use crate::engine::reference::elementwise::{PARALLEL, axis_back, axis_last, contiguous, from_vec, slice};
-use crate::engine::reference::sum::pairwise;
+use crate::engine::reference::sum::{pairwise, pairwise_product};
 use crate::engine::reference::tensor::Floats;
 use crate::numerics::max_nan;
 
@@ -16,26 +16,46 @@ pub(super) fn softmax(x: Arguments<'_>, dim: isize) -> Result<Applied, Fault> {
     let y = rows(input, dim, softmax_row);
     Ok(Applied::by_result(y, move |g, y, want| {
         vec![want.then(0, || {
-            rows_of_two(g, y, dim, |g, y| {
-                let products: Vec<f64> = g.iter().zip(y).map(|(g, y)| g * y).collect();
-                let sum = pairwise(&products);
+            let value = rows_of_two(g, y, dim, |g, y| {
+                let sum = pairwise_product(g, y);
                 g.iter_mut().zip(y).for_each(|(g, y)| *g = y * (*g - sum));
-            })
+            });
+            let terms = || {
+                rows_of_two(g, y, dim, |g, y| {
+                    let sum = pairwise_product(g, y);
+                    g.iter_mut().zip(y).for_each(|(g, y)| *g = y * g.hypot(sum));
+                })
+            };
+            Cotangent::of(value, want.terms.then(terms))
         })]
     }))
 }
 
 /// Logarithm of the softmax along `dim`.
-pub(super) fn log_softmax(x: Arguments<'_>, dim: isize) -> Result<Applied, Fault> {
+pub(super) fn log_softmax(x: Arguments<'_>, dim: isize, site: &Site<'_>) -> Result<Applied, Fault> {
     let input = x.float(0)?;
     let dim = axis(dim, input.ndim())?;
     let y = rows(input, dim, log_softmax_row);
-    Ok(Applied::by_result(y, move |g, y, want| {
+    let terms = site.terms.then(|| {
+        rows(input, dim, |row| {
+            let (max, log) = shift_and_log(row);
+            // The logarithm has the relative error of the sum as its absolute error.
+            row.iter_mut().for_each(|v| *v = (*v - max).hypot(log).hypot(1.0));
+        })
+    });
+    Ok(Applied::by_result(Cotangent::of(y, terms), move |g, y, want| {
         vec![want.then(0, || {
-            rows_of_two(g, y, dim, |g, y| {
+            let value = rows_of_two(g, y, dim, |g, y| {
                 let sum = pairwise(g);
                 g.iter_mut().zip(y).for_each(|(g, y)| *g -= y.exp() * sum);
-            })
+            });
+            let terms = || {
+                rows_of_two(g, y, dim, |g, y| {
+                    let sum = pairwise(g);
+                    g.iter_mut().zip(y).for_each(|(g, y)| *g = g.hypot(y.exp() * sum));
+                })
+            };
+            Cotangent::of(value, want.terms.then(terms))
         })]
     }))
 }
@@ -54,12 +74,17 @@ pub(super) fn softmax_row(row: &mut [f64]) {
 
 /// Logarithm of the softmax of one row, in place.
 pub(super) fn log_softmax_row(row: &mut [f64]) {
-    let max = row.iter().copied().fold(f64::NEG_INFINITY, max_nan);
-    let powers: Vec<f64> = row.iter().map(|v| (v - max).exp()).collect();
-    let log = pairwise(&powers).ln();
+    let (max, log) = shift_and_log(row);
     for v in row {
         *v = (*v - max) - log;
     }
+}
+
+/// Maximum of a row, and the logarithm of the sum of the powers after that shift.
+pub(super) fn shift_and_log(row: &[f64]) -> (f64, f64) {
+    let max = row.iter().copied().fold(f64::NEG_INFINITY, max_nan);
+    let powers: Vec<f64> = row.iter().map(|v| (v - max).exp()).collect();
+    (max, pairwise(&powers).ln())
 }
 
 /// Applies `f` to every row along `dim` of a copy of `x`.

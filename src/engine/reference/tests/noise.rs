@@ -19,9 +19,15 @@ fn noisy(replica: u64) -> ReferenceEngine {
     })
 }
 
-/// Deterministic values around 0 with a variance of about 1/3.
+/// Values between −1 and 1 with a variance of 1/3, independent enough that the terms of a
+/// product neither cancel nor add up.
 fn values(n: usize, key: usize) -> Vec<f64> {
-    (0..n).map(|i| ((i * 7919 + key * 104_729 + 13) % 10_007) as f64 / 5003.5 - 1.0).collect()
+    let mut state = key as u64 + 1;
+    let draw = |_| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 40) as f64 / f64::from(1 << 23) - 1.0
+    };
+    (0..n).map(draw).collect()
 }
 
 fn inputs(program: &Program) -> Vec<HostTensor> {
@@ -227,14 +233,14 @@ fn a_sum_that_cancels_keeps_the_error_of_its_terms() {
 
 #[test]
 fn below_the_normal_range_the_error_is_half_a_subnormal_step() {
-    let program = single(Op::MulScalar { value: 1.0 }, &[&[4000]], DType::F16);
-    let tiny = 2f64.powi(-20);
-    let x = HostTensor::from_f64(DType::F16, vec![4000], &vec![tiny; 4000]).unwrap();
-    let weight = host(&[4000], &vec![1.0; 4000]).cast(DType::F16);
-    let found = pass(&noisy(0), &program, &[x, weight]).activations[0].1.to_f64();
+    let program = single(Op::MulScalar { value: 1.0 }, &[&[1000]], DType::F16);
     let step = 2f64.powi(-24);
-    assert!(found.iter().all(|v| (v - tiny).abs() <= 0.51 * step));
-    let deviation = distance(&found, &vec![tiny; 4000]) / 4000f64.sqrt();
+    let tiny: Vec<f64> = (1..=1000).map(|i| f64::from(i) * step).collect();
+    let x = HostTensor::from_f64(DType::F16, vec![1000], &tiny).unwrap();
+    let weight = host(&[1000], &vec![1.0; 1000]).cast(DType::F16);
+    let found = pass(&noisy(0), &program, &[x, weight]).activations[0].1.to_f64();
+    assert!(found.iter().zip(&tiny).all(|(f, v)| (f - v).abs() <= 0.51 * step));
+    let deviation = distance(&found, &tiny) / 1000f64.sqrt();
     assert!((deviation / (step / 12f64.sqrt()) - 1.0).abs() < 0.05, "{deviation:e}");
 }
 
@@ -245,4 +251,67 @@ fn infinities_stay_what_they_are() {
     let weight = HostTensor::from_f64(DType::F32, vec![3], &[1.0; 3]).unwrap();
     let found = pass(&noisy(0), &program, &[x, weight]).activations[0].1.to_f64();
     assert!(found[0] == f64::INFINITY && found[1].is_nan() && (found[2] - 1.0).abs() < 1e-5);
+}
+
+#[test]
+fn equal_values_get_equal_errors_and_a_sum_over_them_keeps_the_error() {
+    let program = single(Op::Expand { shape: vec![784, 4] }, &[&[4]], DType::F32);
+    let inputs = inputs(&program);
+    // A mean over 784 positions hands 1/784 of its gradient to each: one rounding, 784 times.
+    let mut b = Builder::new("mean");
+    let x = b.batch_input("x", &[784, 4]);
+    let bias = b.parameter("bias", &[4]);
+    let y = b.apply(Op::Add {}, &[x, bias]);
+    let y = b.apply(Op::Mean { dims: vec![0], keepdim: false }, &[y]);
+    let weight = b.batch_input("weight", &[4]);
+    let y = b.apply(Op::Mul {}, &[y, weight]);
+    let loss = b.apply(Op::Sum { dims: vec![], keepdim: false }, &[y]);
+    b.set_loss(loss);
+    let mean = b.finish().unwrap();
+    let found = pass(&noisy(0), &program, &inputs).activations[0].1.to_f64();
+    assert!(found.chunks(4).all(|row| row == &found[..4]), "copies stay copies");
+
+    let inputs = self::inputs(&mean);
+    let exact = gradient(&pass(&ReferenceEngine::new(), &mean, &inputs), "bias").unwrap();
+    let squares: f64 = (0..64)
+        .map(|replica| {
+            let found = gradient(&pass(&noisy(replica), &mean, &inputs), "bias").unwrap();
+            distance(&found, &exact).powi(2)
+        })
+        .sum();
+    // A plain loop over 784 equal terms loses up to 0.15·784·u; independent errors would
+    // leave 0.30·√784·u.
+    let coherent = 0.15 * 784.0 * DType::F32.unit_roundoff() * norm(&exact);
+    let ratio = (squares / 64.0).sqrt() / coherent;
+    assert!((0.8..1.2).contains(&ratio), "{ratio}");
+}
+
+/// What may cancel, and where the error then still is: floors of a result that vanishes.
+#[test]
+fn products_that_cancel_keep_the_error_of_their_terms() {
+    let k = 256;
+    let alternating: Vec<f64> = (0..k).map(|i| if i % 2 == 0 { 1.0 } else { -1.0 }).collect();
+    let ones = vec![1.0; k];
+    let conv = Op::Conv1d { stride: 1, padding: 0, dilation: 1, groups: 1 };
+    let table: [(Op, [&[usize]; 2]); 4] = [
+        (Op::Mm {}, [&[1, k], &[k, 1]]),
+        (Op::Linear {}, [&[1, k], &[1, k]]),
+        (Op::Matmul {}, [&[1, k], &[k, 1]]),
+        (conv, [&[1, k, 1], &[1, k, 1]]),
+    ];
+    let expected = 0.30 * 16.0 * DType::F32.unit_roundoff() * 16.0;
+    for (op, shapes) in table {
+        let program = single(op.clone(), &shapes, DType::F32);
+        let tensor = |shape: &[usize], values: &[f64]| {
+            HostTensor::from_f64(DType::F32, shape.to_vec(), values).unwrap()
+        };
+        let weight_shape = program.value(program.inputs[2].value).shape.clone();
+        let inputs =
+            [tensor(shapes[0], &alternating), tensor(shapes[1], &ones), tensor(&weight_shape, &[1.0])];
+        let squares: f64 = (0..200)
+            .map(|replica| pass(&noisy(replica), &program, &inputs).activations[0].1.to_f64()[0].powi(2))
+            .sum();
+        let ratio = (squares / 200.0).sqrt() / expected;
+        assert!((0.8..1.2).contains(&ratio), "{op:?}: {ratio}");
+    }
 }
