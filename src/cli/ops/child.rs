@@ -13,7 +13,7 @@ use crate::conformance::{Judge, Outcome, Trial, attempt};
 use crate::engine::candle::{CandleEngine, KernelSet};
 use crate::engine::{Engine, EngineError, EngineInfo};
 use crate::precision::Precision;
-use crate::run::{EngineVisitor, with_engine};
+use crate::run::{EngineSettings, EngineVisitor, with_engine};
 use crate::verdict::exit;
 
 /// One line of the child's output.
@@ -47,7 +47,7 @@ pub enum Line {
 /// Runs a request (as JSON) in this process.
 pub fn serve(request: &str) -> Result<u8, Failure> {
     let request: Request = serde_json::from_str(request).map_err(failure)?;
-    let served = with_engine(&request.target, Tries { request: &request });
+    let served = with_engine(&request.target, EngineSettings::default(), Tries { request: &request });
     match served {
         Ok(result) => result,
         Err(EngineError::Absent { reason, .. }) => {

@@ -4,6 +4,7 @@
 use ndarray::ArrayD;
 
 use super::elementwise::{map, reshaped};
+use super::noise::InnerRounding;
 use super::tensor::{Data, Floats, Ints};
 use crate::program::Value;
 
@@ -17,6 +18,8 @@ pub(super) struct Site<'a> {
     pub(super) outputs: &'a [&'a Value],
     /// Whether the magnitude of summed terms is wanted (for noise).
     pub(super) terms: bool,
+    /// Rounding of what an operator stores between its parts (for noise).
+    pub(super) inner: Option<InnerRounding>,
 }
 
 impl Site<'_> {

@@ -51,7 +51,8 @@ impl ReferenceEngine {
         }
         let data: Vec<Data> = inputs.iter().map(|t| t.data.clone()).collect();
         let noise = self.noise.as_ref().map(Noise::new);
-        let site = Site { outputs: call.outputs, terms: noise.is_some() };
+        let inner = noise.as_ref().map(|noise| noise.inner(call));
+        let site = Site { outputs: call.outputs, terms: noise.is_some(), inner };
         let Applied { outputs, vjp, keeps_outputs } = ops::apply(call.op, &data, &site)?;
         let mut results: Vec<Tensor> = outputs
             .into_iter()

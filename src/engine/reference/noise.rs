@@ -63,6 +63,8 @@ pub(super) enum Stage {
     Cotangent(usize),
     /// Sum of two cotangents of one value.
     FanIn(usize),
+    /// Between the parts of one operator.
+    Inner,
 }
 
 /// Size of the noise at one place.
@@ -129,6 +131,14 @@ impl<'a> Noise<'a> {
         call.inputs.iter().enumerate().map(|(index, value)| level(index, value.dtype)).collect()
     }
 
+    /// Rounding of what an operator stores between its parts, in the dtype of its result:
+    /// kernels of matrix units read such values in that dtype even where they keep sums wider.
+    pub(super) fn inner(self, call: &Call<'_>) -> InnerRounding {
+        let dtype = call.outputs.first().map_or(DType::F32, |v| v.dtype);
+        let level = Level { accumulate: 0.0, ..self.level(dtype, Role::Elementwise, 1, false) };
+        InnerRounding { level, key: self.key(call.node, Stage::Inner) }
+    }
+
     /// A conversion rounds once, and only towards the coarser format.
     fn cast_level(self, from: DType, to: DType) -> Level {
         let level = self.level(to, Role::Elementwise, 1, false);
@@ -172,10 +182,37 @@ impl<'a> Noise<'a> {
             Stage::Result(i) => (1, i),
             Stage::Cotangent(i) => (2, i),
             Stage::FanIn(i) => (3, i),
+            Stage::Inner => (4, 0),
         };
         [self.spec.replica, node as u64, stage, index as u64]
             .into_iter()
             .fold(mix(self.spec.seed), |key, part| mix(key ^ mix(part)))
+    }
+}
+
+/// Rounding of values that an operator stores between its parts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct InnerRounding {
+    level: Level,
+    key: u64,
+}
+
+impl InnerRounding {
+    /// Rounds `values` in place; `part` tells what is stored apart.
+    pub(super) fn round(&self, part: u64, values: &mut [f64]) {
+        const CHUNK: usize = 1 << 14;
+        if self.level.store == 0.0 {
+            return;
+        }
+        let key = mix(self.key ^ mix(part));
+        values.par_chunks_mut(CHUNK).for_each(|values| {
+            for v in values {
+                let moved = self.level.apply(*v, v.abs(), mix(key ^ v.to_bits()));
+                if moved.is_finite() {
+                    *v = moved;
+                }
+            }
+        });
     }
 }
 

@@ -16,6 +16,14 @@ use crate::engine::reference::gemm::{matrix, product_into};
 use crate::engine::reference::sum::{pairwise, unbroadcast};
 use crate::engine::reference::tensor::Floats;
 
+/// What is stored between the two products, by number: probabilities in the forward pass,
+/// gradients of the scores in the backward one. Both are operands of a product, so that
+/// every kernel, fused or not, holds them in the dtype of the operator; in f16 the second
+/// are small enough to be subnormal.
+const PROBABILITIES: u64 = 1;
+/// See [`PROBABILITIES`].
+const SCORE_GRADIENTS: u64 = 2;
+
 /// softmax(q kᵀ · scale + mask) v.
 pub(super) fn attention(
     x: Arguments<'_>,
@@ -56,6 +64,9 @@ pub(super) fn attention(
                 }
             }
         }
+        if let (Some(inner), Some(weights)) = (&site.inner, weights.as_slice_mut()) {
+            inner.round(PROBABILITIES, weights);
+        }
         product_into(&weights.view(), &matrix(&value, i), 0.0, y);
     });
 
@@ -70,8 +81,12 @@ pub(super) fn attention(
         });
         found.into_shared()
     });
+    let inner = site.inner;
     Ok(Applied::one(Cotangent::of(y, terms), move |g, want| {
-        let (scores, sizes) = score_gradient(&weights, g, &v, want.terms);
+        let (mut scores, sizes) = score_gradient(&weights, g, &v, want.terms);
+        if let (Some(inner), Some(scores)) = (&inner, scores.as_slice_mut()) {
+            inner.round(SCORE_GRADIENTS, scores);
+        }
         let scaled = |want: &Want<'_>, index: usize, other: &Floats, flip: bool| {
             want.then(index, || {
                 let other = other.view();

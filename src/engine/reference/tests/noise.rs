@@ -315,3 +315,62 @@ fn products_that_cancel_keep_the_error_of_their_terms() {
         assert!((0.8..1.2).contains(&ratio), "{op:?}: {ratio}");
     }
 }
+
+/// Attention of one head in f16 whose keys get a bias, with a small incoming gradient: the
+/// gradient of the bias is zero in exact arithmetic.
+fn biased_attention(tokens: usize, width: usize) -> Program {
+    let mut b = Builder::new("biased attention");
+    let input = |b: &mut Builder, name: &str, shape: &[usize]| {
+        b.input(name, crate::program::InputKind::Parameter, shape, DType::F16, |_| {})
+    };
+    let [q, k, v] = ["q", "k", "v"].map(|name| input(&mut b, name, &[tokens, width]));
+    let bias = input(&mut b, "bias", &[width]);
+    let k = b.apply(Op::Add {}, &[k, bias]);
+    let y = b.apply(Op::ScaledDotProductAttention { is_causal: false, scale: None }, &[q, k, v]);
+    let small = b.apply(Op::MulScalar { value: 1e-5 }, &[y]);
+    let weight = input(&mut b, "weight", &[tokens, width]);
+    let weighted = b.apply(Op::Mul {}, &[small, weight]);
+    let loss = b.apply(Op::Sum { dims: vec![], keepdim: false }, &[weighted]);
+    b.set_loss(loss);
+    b.finish().unwrap()
+}
+
+/// The gradient of that bias as a fused kernel computes it: everything wide, but operands of
+/// the products in f16.
+fn fused_bias_gradient(inputs: &[HostTensor], tokens: usize, width: usize) -> Vec<f64> {
+    let [q, k, v, bias, g] = [0, 1, 2, 3, 4].map(|i| inputs[i].to_f64());
+    let f16 = |x: f64| half::f16::from_f64(x).to_f64();
+    let at = |x: &[f64], row: usize, column: usize| x[row * width + column];
+    let scale = 1.0 / (width as f64).sqrt();
+    let mut gradient = vec![0.0; width];
+    for row in 0..tokens {
+        let scores: Vec<f64> = (0..tokens)
+            .map(|j| (0..width).map(|c| at(&q, row, c) * (at(&k, j, c) + bias[c])).sum::<f64>() * scale)
+            .collect();
+        let total: f64 = scores.iter().map(|s| s.exp()).sum();
+        let p: Vec<f64> = scores.iter().map(|s| s.exp() / total).collect();
+        let dp: Vec<f64> =
+            (0..tokens).map(|j| (0..width).map(|c| 1e-5 * at(&g, row, c) * at(&v, j, c)).sum()).collect();
+        let mean: f64 = p.iter().zip(&dp).map(|(p, dp)| p * dp).sum();
+        let ds: f64 = p.iter().zip(&dp).map(|(p, dp)| f16(p * (dp - mean))).sum();
+        for (c, out) in gradient.iter_mut().enumerate() {
+            *out += ds * at(&q, row, c) * scale;
+        }
+    }
+    gradient
+}
+
+#[test]
+fn what_attention_stores_between_its_products_is_rounded_too_subnormal_or_not() {
+    let (tokens, width) = (64, 16);
+    let program = biased_attention(tokens, width);
+    let inputs = inputs(&program);
+    let bias = |engine: &ReferenceEngine| gradient(&pass(engine, &program, &inputs), "bias").unwrap();
+    let exact = bias(&ReferenceEngine::new());
+    assert!(norm(&exact) < 1e-18, "{}", norm(&exact));
+    let replicas = 16;
+    let squares: f64 = (0..replicas).map(|r| distance(&bias(&noisy(r)), &exact).powi(2)).sum();
+    let floor = (squares / replicas as f64).sqrt();
+    let ratio = norm(&fused_bias_gradient(&inputs, tokens, width)) / floor;
+    assert!((0.2..3.0).contains(&ratio), "{ratio}");
+}
