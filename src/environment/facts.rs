@@ -114,8 +114,25 @@ fn relevant(
     variables
         .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()))
         .filter(|(name, _)| listed(name))
-        .map(|(name, value)| (name, redaction.apply(&value)))
+        .map(|(name, value)| {
+            let value = redaction.apply(&value);
+            (name, if redaction.keeps_names() { value } else { shorten_paths(&value) })
+        })
         .collect()
+}
+
+/// The end of every path in a list of paths: which library it is, not whose folder it is in.
+fn shorten_paths(value: &str) -> String {
+    let short = |path: &str| {
+        let components: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+        match components.as_slice() {
+            [.., parent, last] if path.starts_with('/') || path.starts_with("[home]") => {
+                format!("…/{parent}/{last}")
+            }
+            _ => path.to_owned(),
+        }
+    };
+    value.split(':').map(short).collect::<Vec<_>>().join(":")
 }
 
 #[cfg(test)]
@@ -128,13 +145,15 @@ mod tests {
         let given = [
             ("PYTORCH_ENABLE_MPS_FALLBACK", "1"),
             ("OMP_NUM_THREADS", "4"),
-            ("LD_LIBRARY_PATH", "/home/ada/lib:/opt/lib"),
+            ("LD_LIBRARY_PATH", "/home/ada/project/x/torch/lib:/opt/lib:relative/x:/lib"),
+            ("CUBLAS_WORKSPACE_CONFIG", ":4096:8"),
             ("AWS_SECRET_ACCESS_KEY", "secret"),
             ("HOME", "/home/ada"),
         ];
         let found = relevant(given.iter().map(|(k, v)| ((*k).into(), (*v).into())), &redaction);
         let expected = [
-            ("LD_LIBRARY_PATH", "[home]/lib:/opt/lib"),
+            ("CUBLAS_WORKSPACE_CONFIG", ":4096:8"),
+            ("LD_LIBRARY_PATH", "…/torch/lib:…/opt/lib:relative/x:/lib"),
             ("OMP_NUM_THREADS", "4"),
             ("PYTORCH_ENABLE_MPS_FALLBACK", "1"),
         ];

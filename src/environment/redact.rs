@@ -67,6 +67,11 @@ impl Redaction {
         text
     }
 
+    /// Whether names are kept.
+    pub(super) const fn keeps_names(&self) -> bool {
+        self.identify
+    }
+
     /// Host and user, when they were asked for.
     pub(super) fn identity(&self) -> Option<Identity> {
         self.identify.then(|| Identity { host: self.host.clone(), user: self.user.clone() })

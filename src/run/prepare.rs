@@ -89,7 +89,7 @@ impl Prepared {
 
     /// The tensors of a pass of `program` (this program or one in other dtypes) on `batch`,
     /// each as the program holds it.
-    pub(super) fn feed<'a>(
+    pub fn feed<'a>(
         &'a self,
         program: &'a Program,
         batch: &'a Batch,

@@ -5,4 +5,5 @@ mod cli;
 mod floors;
 mod golden;
 mod hostile;
+mod recordings;
 mod synth;

@@ -82,8 +82,9 @@ pub(super) fn attention(
         found.into_shared()
     });
     let inner = site.inner;
-    Ok(Applied::one(Cotangent::of(y, terms), move |g, want| {
-        let (mut scores, sizes) = score_gradient(&weights, g, &v, want.terms);
+    Ok(Applied::by_result(Cotangent::of(y, terms), move |g, y, want| {
+        let stored = inner.map(|_| y);
+        let (mut scores, sizes) = score_gradient(&weights, g, &v, stored, want.terms);
         if let (Some(inner), Some(scores)) = (&inner, scores.as_slice_mut()) {
             inner.round(SCORE_GRADIENTS, scores);
         }
@@ -141,10 +142,16 @@ fn plane_of(weights: &Floats, position: usize) -> ArrayView2<'_, f64> {
 }
 
 /// Gradient of the scores (after scaling), p∘(dp − Σ dp∘p), and the magnitude of its two terms.
+///
+/// Fused kernels take the sum from the result as it was `stored`, Σ dp∘p = Σ g∘y (Dao et al.,
+/// FlashAttention, arXiv 2205.14135, appendix B.4), so that the rounding of the result moves a
+/// whole row of gradients together, and with it the row's sum away from zero. The noise does
+/// as they do: it is the larger of the two errors.
 fn score_gradient(
     weights: &Floats,
     g: &Floats,
     v: &Floats,
+    stored: Option<&Floats>,
     terms: bool,
 ) -> (Array3<f64>, Option<Array3<f64>>) {
     let shape = weights.shape();
@@ -152,6 +159,7 @@ fn score_gradient(
     let mut sizes =
         Array3::<f64>::zeros(if terms { (shape[0], shape[1], shape[2]) } else { (shape[0], 0, 0) });
     let (g, v) = (g.view(), v.view());
+    let stored = stored.map(|y| y.view());
     let each =
         scores.axis_iter_mut(Axis(0)).into_par_iter().zip(sizes.axis_iter_mut(Axis(0)).into_par_iter());
     each.enumerate().for_each(|(i, (mut scores, mut sizes))| {
@@ -164,7 +172,10 @@ fn score_gradient(
             for ((product, dp), p) in products.iter_mut().zip(&scores).zip(weights.iter()) {
                 *product = dp * p;
             }
-            let sum = pairwise(&products);
+            let sum = match &stored {
+                None => pairwise(&products),
+                Some(y) => matrix(&g, i).row(row).dot(&matrix(y, i).row(row)),
+            };
             if terms {
                 let sizes = sizes.index_axis_mut(Axis(0), row);
                 for ((size, dp), p) in sizes.into_iter().zip(&scores).zip(weights.iter()) {

@@ -335,8 +335,8 @@ fn biased_attention(tokens: usize, width: usize) -> Program {
     b.finish().unwrap()
 }
 
-/// The gradient of that bias as a fused kernel computes it: everything wide, but operands of
-/// the products in f16.
+/// The gradient of that bias as a fused kernel computes it: everything wide, but the result
+/// and the operands of the products in f16.
 fn fused_bias_gradient(inputs: &[HostTensor], tokens: usize, width: usize) -> Vec<f64> {
     let [q, k, v, bias, g] = [0, 1, 2, 3, 4].map(|i| inputs[i].to_f64());
     let f16 = |x: f64| half::f16::from_f64(x).to_f64();
@@ -351,7 +351,12 @@ fn fused_bias_gradient(inputs: &[HostTensor], tokens: usize, width: usize) -> Ve
         let p: Vec<f64> = scores.iter().map(|s| s.exp() / total).collect();
         let dp: Vec<f64> =
             (0..tokens).map(|j| (0..width).map(|c| 1e-5 * at(&g, row, c) * at(&v, j, c)).sum()).collect();
-        let mean: f64 = p.iter().zip(&dp).map(|(p, dp)| p * dp).sum();
+        let mean: f64 = (0..width)
+            .map(|c| {
+                let y: f64 = (0..tokens).map(|j| p[j] * at(&v, j, c)).sum();
+                1e-5 * at(&g, row, c) * f16(y)
+            })
+            .sum();
         let ds: f64 = p.iter().zip(&dp).map(|(p, dp)| f16(p * (dp - mean))).sum();
         for (c, out) in gradient.iter_mut().enumerate() {
             *out += ds * at(&q, row, c) * scale;
