@@ -121,7 +121,8 @@ pub(super) fn mse(x: Arguments<'_>, reduction: LossReduction) -> Result<Applied,
 
 /// Quadratic below `beta`, linear above; the absolute difference for `beta` 0.
 pub(super) fn smooth_l1(x: Arguments<'_>, beta: f64, reduction: LossReduction) -> Result<Applied, Fault> {
-    let slope = move |d: f64| if d.abs() < beta { d / beta } else { sign(d) };
+    // At NaN `ATen` takes the quadratic branch; the absolute difference has derivative 0.
+    let slope = move |d: f64| if d.abs() < beta || (d.is_nan() && beta > 0.0) { d / beta } else { sign(d) };
     pairs(
         x,
         reduction,
