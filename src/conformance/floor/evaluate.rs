@@ -85,8 +85,13 @@ pub fn local(
             found.push(None);
             continue;
         };
-        let role = op.backward_role(index, &types, &outputs);
-        let terms = op.backward_terms(index, &types, &outputs);
+        let mut role = op.backward_role(index, &types, &outputs);
+        let mut terms = op.backward_terms(index, &types, &outputs);
+        if let Some(most) = multiplicity(op, index, &inputs) {
+            // Types do not tell how often an index repeats; its values do.
+            terms = most;
+            role = if most > 1 { Role::Reduction } else { Role::Exact };
+        }
         let level = match (op, outputs.first()) {
             (Op::Cast { .. }, Some(from)) => levels.cast(from.dtype, value.dtype),
             _ => levels.of(value.dtype, role, terms),
@@ -95,6 +100,31 @@ pub fn local(
         found.push(Some(level.expected(value, role, values, &spread)));
     }
     Ok(Local { results: expected, gradients: found })
+}
+
+/// How often the most frequent index occurs, of operators whose gradient adds what has the
+/// same index; of the windows that may overlap, of adaptive pooling.
+fn multiplicity(op: &Op, index: usize, inputs: &[Values]) -> Option<usize> {
+    let along = match op {
+        Op::Embedding {} | Op::IndexSelect { .. } if index == 0 => None,
+        Op::Gather { dim } if index == 0 => {
+            let shape = &inputs.get(1)?.shape;
+            Some(crate::program::normalize_dim(*dim, shape.len()).ok()?)
+        }
+        Op::AdaptiveAvgPool2d { .. } => return Some(4),
+        _ => return None,
+    };
+    let indices = inputs.get(1)?;
+    let lanes = match along {
+        Some(dim) => super::lanes::lanes(&indices.shape, &[dim]),
+        None => vec![(0..indices.data.len()).collect()],
+    };
+    let most = |lane: &Vec<usize>| {
+        let mut counts = std::collections::HashMap::new();
+        lane.iter().for_each(|i| *counts.entry(indices.data[*i].to_bits()).or_insert(0) += 1);
+        counts.into_values().max().unwrap_or(1)
+    };
+    lanes.iter().map(most).max()
 }
 
 fn failed(op: &Op, message: String) -> EngineError {
@@ -247,8 +277,14 @@ impl Level {
         } else if v == 0.0 {
             0.0
         } else {
-            UNIFORM * self.underflow
+            self.grid()
         }
+    }
+
+    /// Error of rounding to a subnormal; in f64 itself no less than the smallest number.
+    fn grid(&self) -> f64 {
+        let error = UNIFORM * self.underflow;
+        if error > 0.0 { error } else { self.underflow }
     }
 
     fn expected(&self, value: &Value, role: Role, values: &Values, spread: &Spread) -> Expected {
@@ -268,7 +304,7 @@ impl Level {
                 let extra = spread.extra.get(i).copied().unwrap_or(0.0);
                 let scale = super::lanes::larger(*v, term);
                 let stored = if v.abs() >= self.normal { self.store * v.abs() } else { 0.0 };
-                let step = if v.abs() < self.normal && scale > 0.0 { UNIFORM * self.underflow } else { 0.0 };
+                let step = if v.abs() < self.normal && scale > 0.0 { self.grid() } else { 0.0 };
                 let sigma = accumulate * scale + stored + self.store * saved + extra + step;
                 // Terms that overflow where the value does not say nothing.
                 if sigma.is_finite() || !v.is_finite() {

@@ -1,6 +1,7 @@
 //! The real binary, as a user or a CI job calls it.
 
 mod faults;
+mod ops;
 mod outputs;
 mod requests;
 
