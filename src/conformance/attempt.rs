@@ -5,8 +5,9 @@ use std::cell::OnceCell;
 use serde::{Deserialize, Serialize};
 
 use super::floor::{Expected, Local, Rounding, local};
-use super::judge::{Bands, Fault, Judgement, Multiples, judge};
+use super::judge::{Bands, Fault, Judgement, judge};
 use super::probes::identify;
+use super::transform;
 use super::trial::{Lane, Prepared, Trial, Variant};
 use crate::conformance::Fill;
 use crate::engine::interpreter::{Gradient, PassError, PassOptions, PassOutput, run_pass};
@@ -172,8 +173,7 @@ pub fn attempt<E: Engine>(engine: &E, trial: &Trial, judge: &Judge<'_>) -> Outco
         let all = expected.results.iter_mut().chain(expected.gradients.iter_mut().flatten());
         all.for_each(|expected| expected.sigma.fill(0.0));
     }
-    let attempt =
-        Attempt { engine, trial, prepared: &prepared, expected: &expected, judge, coarse: OnceCell::new() };
+    let attempt = Attempt::new(engine, trial, &prepared, &expected, judge);
     if outcome.forward == Status::Untested {
         outcome.forward = attempt.pass(&mut outcome, false);
     }
@@ -186,78 +186,12 @@ pub fn attempt<E: Engine>(engine: &E, trial: &Trial, judge: &Judge<'_>) -> Outco
         outcome.backward = attempt.pass(&mut outcome, true);
     }
     if trial.case.op.role() == Role::Conv && outcome.is_wrong() {
-        recognise_transform(engine, trial, judge, &mut outcome);
+        transform::recognise(engine, trial, judge, &mut outcome);
     }
     outcome
 }
 
-/// Errors of Winograd and FFT convolutions beyond those of a direct one, at most.
-const TRANSFORM: f64 = 10.0;
-
-/// A transform convolution is off by a little, on integers too, and is no fault. A direct one
-/// is exact on integers; if it is not within its floor otherwise, something is wrong.
-fn recognise_transform<E: Engine>(engine: &E, trial: &Trial, judge: &Judge<'_>, outcome: &mut Outcome) {
-    let own = judge.bands.isolated(Role::Conv, trial.dtype).fail;
-    // Against the ordinary floor; on integers that is the plain trial on the same values.
-    let size = if trial.variant == Variant::Integers { transform_error(engine, trial, judge) } else { None };
-    let small = outcome.sightings.iter().all(|s| match s.judgement.fault {
-        None => true,
-        Some(Fault::Value) => size.unwrap_or(s.judgement.floors) <= TRANSFORM * own,
-        Some(_) => false,
-    });
-    if !small {
-        return;
-    }
-    if trial.variant != Variant::Integers {
-        let integers = Trial { variant: Variant::Integers, ..trial.clone() };
-        if transform_error(engine, &integers, judge).is_none_or(|error| error == 0.0) {
-            return;
-        }
-    }
-    for sighting in &mut outcome.sightings {
-        if sighting.judgement.fault.take().is_some() {
-            sighting.judgement.close = true;
-            sighting.judgement.note =
-                format!("a transform convolution (Winograd, FFT): {}", sighting.judgement.note);
-        }
-    }
-    for status in [&mut outcome.forward, &mut outcome.backward] {
-        if *status == Status::Wrong {
-            *status = Status::Close;
-        }
-    }
-}
-
-/// Largest distance of results and gradients, in ordinary floors; `None` where it is not a
-/// matter of size.
-fn transform_error<E: Engine>(engine: &E, trial: &Trial, judge: &Judge<'_>) -> Option<f64> {
-    let prepared = trial.prepare(judge.seed).ok()?;
-    let expected = local(&trial.case.op, &prepared.inputs, &prepared.incoming, &judge.rounding).ok()?;
-    let attempt =
-        Attempt { engine, trial, prepared: &prepared, expected: &expected, judge, coarse: OnceCell::new() };
-    let loose = Loose;
-    let loose = Attempt { judge: &Judge { bands: &loose, ..*judge }, ..attempt };
-    let mut seen = Outcome::new(trial);
-    loose.pass(&mut seen, prepared.program.outputs.loss.is_some());
-    let faults = seen.sightings.iter().any(|s| s.judgement.fault.is_some());
-    let floors = seen.sightings.iter().map(|s| s.judgement.floors);
-    (!faults).then(|| floors.fold(0.0, crate::numerics::max_nan))
-}
-
-/// Bands under which everything is close and nothing is a fault by size: for measuring.
-struct Loose;
-
-impl Bands for Loose {
-    fn isolated(&self, _: Role, _: DType) -> Multiples {
-        Multiples { pass: 0.0, fail: f64::INFINITY }
-    }
-
-    fn tail(&self) -> f64 {
-        1.0
-    }
-}
-
-struct Attempt<'a, E> {
+pub(super) struct Attempt<'a, E> {
     engine: &'a E,
     trial: &'a Trial,
     prepared: &'a Prepared,
@@ -266,10 +200,20 @@ struct Attempt<'a, E> {
     coarse: OnceCell<Option<Local>>,
 }
 
-impl<E: Engine> Attempt<'_, E> {
+impl<'a, E: Engine> Attempt<'a, E> {
+    pub(super) const fn new(
+        engine: &'a E,
+        trial: &'a Trial,
+        prepared: &'a Prepared,
+        expected: &'a Local,
+        judge: &'a Judge<'a>,
+    ) -> Self {
+        Self { engine, trial, prepared, expected, judge, coarse: OnceCell::new() }
+    }
+
     /// One pass and what came of it. Results are judged in both: an engine may take another
     /// kernel where a gradient will be asked for.
-    fn pass(&self, outcome: &mut Outcome, gradients: bool) -> Status {
+    pub(super) fn pass(&self, outcome: &mut Outcome, gradients: bool) -> Status {
         let output = match run(self.engine, self.prepared, gradients) {
             Ok(output) => output,
             Err(error) => return self.failed(outcome, &error),

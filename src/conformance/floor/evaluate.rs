@@ -121,7 +121,9 @@ fn multiplicity(op: &Op, index: usize, inputs: &[Values]) -> Option<usize> {
     };
     let most = |lane: &Vec<usize>| {
         let mut counts = std::collections::HashMap::new();
-        lane.iter().for_each(|i| *counts.entry(indices.data[*i].to_bits()).or_insert(0) += 1);
+        for i in lane {
+            *counts.entry(indices.data[*i].to_bits()).or_insert(0) += 1;
+        }
         counts.into_values().max().unwrap_or(1)
     };
     lanes.iter().map(most).max()
@@ -234,18 +236,17 @@ impl Expected {
     #[must_use]
     pub fn in_storage(&self, placed: &Placed, rounding: &Rounding<'_>) -> Self {
         let values = placed.scatter(&self.values);
+        if placed.repeats() == 1 {
+            let sigma = placed.scatter(&self.sigma);
+            return Self { shape: placed.storage.clone(), values, sigma, ..self.clone() };
+        }
         let squares: Vec<f64> = self.sigma.iter().map(|s| s * s).collect();
         let mut sigma: Vec<f64> = placed.scatter(&squares).into_iter().map(f64::sqrt).collect();
-        let mut role = self.role;
-        if placed.repeats() > 1 {
-            role = if role == Role::Exact { Role::Reduction } else { role };
-            let squares: Vec<f64> = self.values.iter().map(|v| v * v).collect();
-            let level =
-                Levels { rounding, functions: false }.of(self.dtype, Role::Reduction, placed.repeats());
-            for ((sigma, value), terms) in sigma.iter_mut().zip(&values).zip(placed.scatter(&squares)) {
-                *sigma +=
-                    level.accumulate * super::lanes::larger(*value, terms.sqrt()) + level.stored(*value);
-            }
+        let role = if self.role == Role::Exact { Role::Reduction } else { self.role };
+        let squares: Vec<f64> = self.values.iter().map(|v| v * v).collect();
+        let level = Levels { rounding, functions: false }.of(self.dtype, Role::Reduction, placed.repeats());
+        for ((sigma, value), terms) in sigma.iter_mut().zip(&values).zip(placed.scatter(&squares)) {
+            *sigma += level.accumulate * super::lanes::larger(*value, terms.sqrt()) + level.stored(*value);
         }
         Self { shape: placed.storage.clone(), values, sigma, role, ..self.clone() }
     }

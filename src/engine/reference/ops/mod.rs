@@ -77,7 +77,7 @@ pub(super) fn apply(op: &Op, inputs: &[Data], site: &Site<'_>) -> Result<Applied
         UpsampleNearest2d { .. } | UpsampleBilinear2d { .. } => upsample::upsample(op, x, site),
         CrossEntropy { .. } | NllLoss { .. } => loss::classification(op, x),
         MseLoss { reduction } => loss::mse(x, *reduction),
-        L1Loss { reduction } => loss::smooth_l1(x, 0.0, *reduction),
+        L1Loss { reduction } => loss::l1(x, *reduction),
         SmoothL1Loss { beta, reduction } => loss::smooth_l1(x, *beta, *reduction),
         BceWithLogits { reduction } => loss::bce_with_logits(x, *reduction),
         KlDiv { log_target, reduction } => loss::kl_div(x, *log_target, *reduction),
