@@ -299,7 +299,7 @@ mod tests {
         let nan = expected(&[f64::NAN, 1.0], 1.0);
         assert_eq!(verdict(&nan, &[f64::NAN, 1.0]).fault, None);
         assert_eq!(verdict(&nan, &[0.0, 1.0]).fault, Some(Fault::NonFinite));
-        let number = expected(&[1.0], 100.0);
+        let number = expected(&[1.0], 10.0);
         assert_eq!(verdict(&number, &[f64::NAN]).fault, Some(Fault::NonFinite));
         assert_eq!(verdict(&number, &[f64::NEG_INFINITY]).fault, Some(Fault::NonFinite));
         let infinite = expected(&[f64::INFINITY], 1.0);
