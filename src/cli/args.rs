@@ -273,6 +273,7 @@ pub struct ProgramArgs {
 }
 
 /// Arguments of `parity ops`.
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 #[derive(Clone, Debug, Args)]
 pub struct OpsArgs {
     /// Target to try: engine[:device], such as `candle:cpu` or `torch:cuda`. Repeat for

@@ -5,9 +5,10 @@ use std::cell::OnceCell;
 use serde::{Deserialize, Serialize};
 
 use super::floor::{Expected, Local, Rounding, local};
-use super::judge::{Bands, Fault, Judgement, Multiples, judge};
+use super::judge::{Bands, Fault, Judgement, judge};
 use super::probes::identify;
-use super::trial::{Prepared, Trial, Variant};
+use super::transform;
+use super::trial::{Lane, Prepared, Trial, Variant};
 use crate::conformance::Fill;
 use crate::engine::interpreter::{Gradient, PassError, PassOptions, PassOutput, run_pass};
 use crate::engine::{Engine, EngineError, Support};
@@ -172,90 +173,25 @@ pub fn attempt<E: Engine>(engine: &E, trial: &Trial, judge: &Judge<'_>) -> Outco
         let all = expected.results.iter_mut().chain(expected.gradients.iter_mut().flatten());
         all.for_each(|expected| expected.sigma.fill(0.0));
     }
-    let attempt =
-        Attempt { engine, trial, prepared: &prepared, expected: &expected, judge, coarse: OnceCell::new() };
+    let attempt = Attempt::new(engine, trial, &prepared, &expected, judge);
     if outcome.forward == Status::Untested {
         outcome.forward = attempt.pass(&mut outcome, false);
     }
-    if outcome.backward == Status::Untested && trial.variant == Variant::Mode {
+    // What an infinity does to a gradient depends on how the formula is written.
+    let infinite = matches!(trial.variant, Variant::Special(_, Lane::Infinity | Lane::MinusInfinity));
+    if outcome.backward == Status::Untested && (trial.variant == Variant::Mode || infinite) {
         outcome.backward = Status::None;
     }
     if outcome.backward == Status::Untested {
         outcome.backward = attempt.pass(&mut outcome, true);
     }
     if trial.case.op.role() == Role::Conv && outcome.is_wrong() {
-        recognise_transform(engine, trial, judge, &mut outcome);
+        transform::recognise(engine, trial, judge, &mut outcome);
     }
     outcome
 }
 
-/// Errors of Winograd and FFT convolutions beyond those of a direct one, at most.
-const TRANSFORM: f64 = 10.0;
-
-/// A transform convolution is off by a little, on integers too, and is no fault. A direct one
-/// is exact on integers; if it is not within its floor otherwise, something is wrong.
-fn recognise_transform<E: Engine>(engine: &E, trial: &Trial, judge: &Judge<'_>, outcome: &mut Outcome) {
-    let own = judge.bands.isolated(Role::Conv, trial.dtype).fail;
-    // Against the ordinary floor; on integers that is the plain trial on the same values.
-    let size = if trial.variant == Variant::Integers { transform_error(engine, trial, judge) } else { None };
-    let small = outcome.sightings.iter().all(|s| match s.judgement.fault {
-        None => true,
-        Some(Fault::Value) => size.unwrap_or(s.judgement.floors) <= TRANSFORM * own,
-        Some(_) => false,
-    });
-    if !small {
-        return;
-    }
-    if trial.variant != Variant::Integers {
-        let integers = Trial { variant: Variant::Integers, ..trial.clone() };
-        if transform_error(engine, &integers, judge).is_none_or(|error| error == 0.0) {
-            return;
-        }
-    }
-    for sighting in &mut outcome.sightings {
-        if sighting.judgement.fault.take().is_some() {
-            sighting.judgement.close = true;
-            sighting.judgement.note =
-                format!("a transform convolution (Winograd, FFT): {}", sighting.judgement.note);
-        }
-    }
-    for status in [&mut outcome.forward, &mut outcome.backward] {
-        if *status == Status::Wrong {
-            *status = Status::Close;
-        }
-    }
-}
-
-/// Largest distance of results and gradients, in ordinary floors; `None` where it is not a
-/// matter of size.
-fn transform_error<E: Engine>(engine: &E, trial: &Trial, judge: &Judge<'_>) -> Option<f64> {
-    let prepared = trial.prepare(judge.seed).ok()?;
-    let expected = local(&trial.case.op, &prepared.inputs, &prepared.incoming, &judge.rounding).ok()?;
-    let attempt =
-        Attempt { engine, trial, prepared: &prepared, expected: &expected, judge, coarse: OnceCell::new() };
-    let loose = Loose;
-    let loose = Attempt { judge: &Judge { bands: &loose, ..*judge }, ..attempt };
-    let mut seen = Outcome::new(trial);
-    loose.pass(&mut seen, prepared.program.outputs.loss.is_some());
-    let faults = seen.sightings.iter().any(|s| s.judgement.fault.is_some());
-    let floors = seen.sightings.iter().map(|s| s.judgement.floors);
-    (!faults).then(|| floors.fold(0.0, crate::numerics::max_nan))
-}
-
-/// Bands under which everything is close and nothing is a fault by size: for measuring.
-struct Loose;
-
-impl Bands for Loose {
-    fn isolated(&self, _: Role, _: DType) -> Multiples {
-        Multiples { pass: 0.0, fail: f64::INFINITY }
-    }
-
-    fn tail(&self) -> f64 {
-        1.0
-    }
-}
-
-struct Attempt<'a, E> {
+pub(super) struct Attempt<'a, E> {
     engine: &'a E,
     trial: &'a Trial,
     prepared: &'a Prepared,
@@ -264,10 +200,20 @@ struct Attempt<'a, E> {
     coarse: OnceCell<Option<Local>>,
 }
 
-impl<E: Engine> Attempt<'_, E> {
+impl<'a, E: Engine> Attempt<'a, E> {
+    pub(super) const fn new(
+        engine: &'a E,
+        trial: &'a Trial,
+        prepared: &'a Prepared,
+        expected: &'a Local,
+        judge: &'a Judge<'a>,
+    ) -> Self {
+        Self { engine, trial, prepared, expected, judge, coarse: OnceCell::new() }
+    }
+
     /// One pass and what came of it. Results are judged in both: an engine may take another
     /// kernel where a gradient will be asked for.
-    fn pass(&self, outcome: &mut Outcome, gradients: bool) -> Status {
+    pub(super) fn pass(&self, outcome: &mut Outcome, gradients: bool) -> Status {
         let output = match run(self.engine, self.prepared, gradients) {
             Ok(output) => output,
             Err(error) => return self.failed(outcome, &error),
@@ -376,8 +322,8 @@ impl<E: Engine> Attempt<'_, E> {
     }
 
     /// A value that is beyond an f32 accumulator, but explained by sums and intermediate
-    /// results in the 16-bit dtype itself, is coarse and not wrong. Sums of ones and means far
-    /// from zero are there to show exactly that, and are not excused.
+    /// results in the 16-bit dtype itself, is coarse and not wrong. Sums of ones are there to
+    /// show exactly that, and are not excused.
     fn or_coarse(
         &self,
         judgement: Judgement,
@@ -385,11 +331,12 @@ impl<E: Engine> Attempt<'_, E> {
         expected: impl Fn(&Local, &Rounding<'_>) -> Option<Expected>,
     ) -> Judgement {
         let half = matches!(self.trial.dtype, DType::F16 | DType::BF16);
-        let excused = |fill| !matches!(fill, Fill::Around { .. } | Fill::One);
+        let inputs = &self.trial.case.inputs;
+        let far_from_zero = inputs.iter().any(|input| matches!(input.fill, Fill::Around { .. }));
         if judgement.fault != Some(Fault::Value)
             || !half
             || self.trial.variant == Variant::Integers
-            || !self.trial.case.inputs.iter().all(|input| excused(input.fill))
+            || inputs.iter().any(|input| input.fill == Fill::One)
         {
             return judgement;
         }
@@ -403,8 +350,12 @@ impl<E: Engine> Attempt<'_, E> {
             local(&self.trial.case.op, &self.prepared.inputs, &self.prepared.incoming, &rounding).ok()
         });
         let expected = local.as_ref().and_then(|local| expected(local, &rounding));
-        match expected.map(|expected| judge(&expected, found, *bands)) {
-            Some(Judgement { fault: None, .. }) => Judgement { fault: None, coarse: true, ..judgement },
+        let Some(expected) = expected else { return judgement };
+        if far_from_zero && relative(&expected.values, &found.to_f64()) > SIGNAL {
+            return judgement;
+        }
+        match judge(&expected, found, *bands) {
+            Judgement { fault: None, .. } => Judgement { fault: None, coarse: true, ..judgement },
             _ => judgement,
         }
     }
@@ -455,7 +406,18 @@ fn run<E: Engine>(engine: &E, prepared: &Prepared, gradients: bool) -> Result<Pa
         prepared.feed.get(at).cloned()
     };
     let options = PassOptions { capture: true, gradients, ..PassOptions::default() };
-    run_pass(engine, &prepared.program, &feed, options)
+    let program = if gradients { &prepared.program } else { &prepared.forward };
+    run_pass(engine, program, &feed, options)
+}
+
+/// Share of the signal that a coarse error may have where the mean is far from zero: there
+/// steps in 16 bits can lose everything, and that is not excused.
+const SIGNAL: f64 = 0.10;
+
+/// Norm of the difference over the norm of the exact values.
+fn relative(exact: &[f64], found: &[f64]) -> f64 {
+    let error: f64 = exact.iter().zip(found).map(|(a, b)| (a - b).powi(2)).sum();
+    (error / exact.iter().map(|v| v * v).sum::<f64>()).sqrt()
 }
 
 /// The status that says more against an engine.

@@ -258,7 +258,8 @@ impl Fill {
                     Self::Probability => (2.0 * whole(96) + 65.0) / 256.0,
                     Self::LogProbability => -(2.0 * whole(111) + 33.0) / 128.0,
                     Self::AdditiveMask if i % columns > 0 && bits.is_multiple_of(4) => f64::NEG_INFINITY,
-                    Self::AdditiveMask => 0.0,
+                    Self::MaskedRow if i < columns => f64::NEG_INFINITY,
+                    Self::AdditiveMask | Self::MaskedRow => 0.0,
                     Self::Target { ignore, .. } if i == 0 => ignore as f64,
                     Self::Index { below } | Self::Permutation { below } | Self::Target { below, .. } => {
                         whole(below.max(1) as u64)
@@ -268,8 +269,6 @@ impl Fill {
                     Self::Full => ((bits >> 11) as f64 / (1u64 << 52) as f64 - 1.0) * 2.0,
                     Self::Digit => whole(3) - 1.0,
                     Self::Around { steps } => 100.0 + (whole(7) - 3.0) / f64::from(steps),
-                    Self::MaskedRow if i < columns => f64::NEG_INFINITY,
-                    Self::MaskedRow => 0.0,
                 }
             })
             .collect()

@@ -1,10 +1,17 @@
-//! Small cases for every operator: attributes, input shapes and kinds of values.
+//! What is wrong with an engine: every operator, on inputs that have made a backend wrong before.
 //!
-//! Answers: on which inputs is an operator tried, whatever the engine. A [`Case`] knows
-//! neither engine nor tolerance; it gives a one-node [`Program`](crate::program::Program)
-//! whose loss weighs every result element differently, and the bytes of its inputs. Values
-//! are drawn by an integer hash and have at most 8 significant bits, so that every float
-//! dtype holds exactly the same numbers, on every platform.
+//! Answers: does an engine compute an operator and its gradients as well as a correct engine
+//! can? A [`Case`] is an operator with shapes and kinds of values, a [`Trial`] one call of it in
+//! one dtype, special in one respect (a layout, another consumer, a NaN); [`sweep`] says which
+//! trials there are. [`attempt`] runs one on any [`Engine`](crate::engine::Engine), forward and
+//! backward through `sum(op(x) · g)`, and holds it against the f64 reference on the same
+//! rounded inputs. The yardstick is the local floor ([`floor`]): what plain rounding does to
+//! this call, element by element. Multiples of it come from the caller ([`Bands`]): nothing
+//! here knows a policy. Integer inputs and long sums ([`probes`]) need no tolerance and name
+//! the mode that a target computes in. A [`Survey`] groups outcomes by operator.
+//!
+//! Values are drawn by an integer hash; most have at most 8 significant bits, so that every
+//! float dtype holds exactly the same numbers, on every platform.
 
 mod attempt;
 mod case;
@@ -16,6 +23,7 @@ mod layout;
 pub mod probes;
 mod survey;
 pub mod sweep;
+mod transform;
 mod trial;
 
 #[cfg(test)]

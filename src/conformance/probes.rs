@@ -169,7 +169,9 @@ pub fn identify(
         let Ok(inputs) = inputs else { continue };
         for accumulator in [DType::F64, DType::F32, DType::F16, DType::BF16] {
             let narrow = accumulator.unit_roundoff() > dtype.unit_roundoff();
-            if narrow {
+            // Behind results of 16 bits an accumulator wider than f32 looks like f32.
+            let hidden = accumulator == DType::F64 && matches!(dtype, DType::F16 | DType::BF16);
+            if narrow || hidden {
                 continue;
             }
             let formats = |dtype: DType, role: Role| FloatFormat {

@@ -107,6 +107,8 @@ impl fmt::Display for Trial {
 pub struct Prepared {
     /// The program.
     pub program: Program,
+    /// The program as far as the operator: what an inference runs.
+    pub forward: Program,
     /// Index of the operator's node.
     pub node: usize,
     /// One tensor for each input of the program, in its order.
@@ -250,7 +252,11 @@ impl Trial {
         if let Some(loss) = loss {
             b.set_loss(loss);
         }
-        Ok(Prepared { program: b.finish()?, node, feed, inputs, placed, incoming, added })
+        let program = b.finish()?;
+        let mut forward = program.clone();
+        forward.nodes.truncate(node + 1);
+        forward.outputs.loss = None;
+        Ok(Prepared { program, forward, node, feed, inputs, placed, incoming, added })
     }
 
     /// What takes the place of floating-point values.

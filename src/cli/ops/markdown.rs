@@ -61,9 +61,9 @@ fn one(out: &mut String, survey: &Survey) {
     }
     let _ = writeln!(out, "{}\n", summary(survey));
     out.push_str("| operator |");
-    FLOATS.iter().for_each(|dtype| {
+    for dtype in FLOATS {
         let _ = write!(out, " {dtype} |");
-    });
+    }
     out.push_str(" how |\n|---|");
     out.push_str(&"---|".repeat(FLOATS.len() + 1));
     out.push('\n');

@@ -125,14 +125,14 @@ fn describe(out: &mut String, survey: &Survey, defect: &Defect, width: usize) {
 fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
-        if let Some(line) = lines.last_mut() {
-            if line.is_empty() || line.chars().count() + 1 + word.chars().count() <= width {
-                if !line.is_empty() {
-                    line.push(' ');
-                }
-                line.push_str(word);
-                continue;
+        if let Some(line) = lines.last_mut()
+            && (line.is_empty() || line.chars().count() + 1 + word.chars().count() <= width)
+        {
+            if !line.is_empty() {
+                line.push(' ');
             }
+            line.push_str(word);
+            continue;
         }
         lines.push(word.to_owned());
     }

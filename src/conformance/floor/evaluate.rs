@@ -85,8 +85,13 @@ pub fn local(
             found.push(None);
             continue;
         };
-        let role = op.backward_role(index, &types, &outputs);
-        let terms = op.backward_terms(index, &types, &outputs);
+        let mut role = op.backward_role(index, &types, &outputs);
+        let mut terms = op.backward_terms(index, &types, &outputs);
+        if let Some(most) = multiplicity(op, index, &inputs) {
+            // Types do not tell how often an index repeats; its values do.
+            terms = most;
+            role = if most > 1 { Role::Reduction } else { Role::Exact };
+        }
         let level = match (op, outputs.first()) {
             (Op::Cast { .. }, Some(from)) => levels.cast(from.dtype, value.dtype),
             _ => levels.of(value.dtype, role, terms),
@@ -95,6 +100,33 @@ pub fn local(
         found.push(Some(level.expected(value, role, values, &spread)));
     }
     Ok(Local { results: expected, gradients: found })
+}
+
+/// How often the most frequent index occurs, of operators whose gradient adds what has the
+/// same index; of the windows that may overlap, of adaptive pooling.
+fn multiplicity(op: &Op, index: usize, inputs: &[Values]) -> Option<usize> {
+    let along = match op {
+        Op::Embedding {} | Op::IndexSelect { .. } if index == 0 => None,
+        Op::Gather { dim } if index == 0 => {
+            let shape = &inputs.get(1)?.shape;
+            Some(crate::program::normalize_dim(*dim, shape.len()).ok()?)
+        }
+        Op::AdaptiveAvgPool2d { .. } => return Some(4),
+        _ => return None,
+    };
+    let indices = inputs.get(1)?;
+    let lanes = match along {
+        Some(dim) => super::lanes::lanes(&indices.shape, &[dim]),
+        None => vec![(0..indices.data.len()).collect()],
+    };
+    let most = |lane: &Vec<usize>| {
+        let mut counts = std::collections::HashMap::new();
+        for i in lane {
+            *counts.entry(indices.data[*i].to_bits()).or_insert(0) += 1;
+        }
+        counts.into_values().max().unwrap_or(1)
+    };
+    lanes.iter().map(most).max()
 }
 
 fn failed(op: &Op, message: String) -> EngineError {
@@ -204,18 +236,17 @@ impl Expected {
     #[must_use]
     pub fn in_storage(&self, placed: &Placed, rounding: &Rounding<'_>) -> Self {
         let values = placed.scatter(&self.values);
+        if placed.repeats() == 1 {
+            let sigma = placed.scatter(&self.sigma);
+            return Self { shape: placed.storage.clone(), values, sigma, ..self.clone() };
+        }
         let squares: Vec<f64> = self.sigma.iter().map(|s| s * s).collect();
         let mut sigma: Vec<f64> = placed.scatter(&squares).into_iter().map(f64::sqrt).collect();
-        let mut role = self.role;
-        if placed.repeats() > 1 {
-            role = if role == Role::Exact { Role::Reduction } else { role };
-            let squares: Vec<f64> = self.values.iter().map(|v| v * v).collect();
-            let level =
-                Levels { rounding, functions: false }.of(self.dtype, Role::Reduction, placed.repeats());
-            for ((sigma, value), terms) in sigma.iter_mut().zip(&values).zip(placed.scatter(&squares)) {
-                *sigma +=
-                    level.accumulate * super::lanes::larger(*value, terms.sqrt()) + level.stored(*value);
-            }
+        let role = if self.role == Role::Exact { Role::Reduction } else { self.role };
+        let squares: Vec<f64> = self.values.iter().map(|v| v * v).collect();
+        let level = Levels { rounding, functions: false }.of(self.dtype, Role::Reduction, placed.repeats());
+        for ((sigma, value), terms) in sigma.iter_mut().zip(&values).zip(placed.scatter(&squares)) {
+            *sigma += level.accumulate * super::lanes::larger(*value, terms.sqrt()) + level.stored(*value);
         }
         Self { shape: placed.storage.clone(), values, sigma, role, ..self.clone() }
     }
@@ -247,8 +278,14 @@ impl Level {
         } else if v == 0.0 {
             0.0
         } else {
-            UNIFORM * self.underflow
+            self.grid()
         }
+    }
+
+    /// Error of rounding to a subnormal; in f64 itself no less than the smallest number.
+    fn grid(&self) -> f64 {
+        let error = UNIFORM * self.underflow;
+        if error > 0.0 { error } else { self.underflow }
     }
 
     fn expected(&self, value: &Value, role: Role, values: &Values, spread: &Spread) -> Expected {
@@ -268,7 +305,7 @@ impl Level {
                 let extra = spread.extra.get(i).copied().unwrap_or(0.0);
                 let scale = super::lanes::larger(*v, term);
                 let stored = if v.abs() >= self.normal { self.store * v.abs() } else { 0.0 };
-                let step = if v.abs() < self.normal && scale > 0.0 { UNIFORM * self.underflow } else { 0.0 };
+                let step = if v.abs() < self.normal && scale > 0.0 { self.grid() } else { 0.0 };
                 let sigma = accumulate * scale + stored + self.store * saved + extra + step;
                 // Terms that overflow where the value does not say nothing.
                 if sigma.is_finite() || !v.is_finite() {

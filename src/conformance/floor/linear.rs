@@ -8,6 +8,7 @@
 use super::evaluate::exact;
 use super::spread::{Site, Spread, Values};
 use crate::engine::EngineError;
+use crate::numerics::Role;
 use crate::program::Op;
 
 /// The operator whose result on squares is the sum of the squares of the terms.
@@ -62,12 +63,13 @@ fn position(site: &Site<'_>) -> f64 {
 
 pub(super) fn forward(site: &Site<'_>) -> Result<Spread, EngineError> {
     if let Op::UpsampleBilinear2d { .. } = site.op {
-        let magnitudes: Vec<Values> = site.inputs.iter().map(|v| v.map(f64::abs)).collect();
-        let (results, _) = exact(site.op, &magnitudes, &[])?;
-        let terms = results.first().map_or_else(Vec::new, |v| v.data.clone());
-        return Ok(Spread::terms(terms.into_iter().map(|v| v * position(site)).collect()));
+        // An error of a weight weighs a neighbour that the exact weight may leave out.
+        let term = largest(site.input(0)) * position(site);
+        return Ok(Spread::terms(vec![term; site.result(0).len()]));
     }
-    let summed = site.op.forward_terms(site.types, site.outputs) > 1;
+    let biased = matches!(site.op, Op::Addmm { .. } | Op::Baddbmm { .. })
+        || matches!(site.op.role(), Role::Matmul | Role::Conv) && site.inputs.len() > 2;
+    let summed = biased || site.op.forward_terms(site.types, site.outputs) > 1;
     let Some(op) = squared(site.op).filter(|_| summed) else { return Ok(Spread::default()) };
     let squares: Vec<Values> = site.inputs.iter().map(Values::squares).collect();
     let (results, _) = exact(&op, &squares, &[])?;
@@ -97,9 +99,17 @@ pub(super) fn backward(site: &Site<'_>, index: usize, gradient: &Values) -> Resu
     let (_, gradients) = exact(op.as_ref().unwrap_or(site.op), &inputs, &incoming)?;
     let found = gradients.into_iter().nth(index).flatten();
     let mut spread = Spread::terms(roots(found.as_ref(), share(site)));
-    spread.terms.iter_mut().for_each(|term| *term *= position(site));
+    if let Op::UpsampleBilinear2d { .. } = site.op {
+        let neighbour = largest(site.cotangent());
+        spread.terms.iter_mut().for_each(|term| *term = (*term + neighbour) * position(site));
+    }
     debug_assert_eq!(spread.terms.len(), gradient.data.len());
     Ok(spread)
+}
+
+/// Largest magnitude.
+fn largest(values: &[f64]) -> f64 {
+    values.iter().copied().fold(0.0, super::lanes::larger)
 }
 
 /// Roots of sums of squares; a difference hands on negative squares.

@@ -122,7 +122,9 @@ fn of_input(site: &Site<'_>, shape: &Shape) -> Spread {
         let weighed = |i: &usize| g[*i] * weight(site, shape.channel[*i]);
         let standard = |i: &usize| (x[*i] - mean) * r;
         if !shape.of_data {
-            lane.iter().for_each(|i| terms[*i] = weighed(i).abs() * r);
+            for i in lane {
+                terms[*i] = weighed(i).abs() * r;
+            }
             continue;
         }
         let root = root_sum_square(lane.iter().map(weighed));

@@ -37,7 +37,9 @@ pub(super) fn forward(site: &Site<'_>) -> Spread {
             Op::Softmax { .. } => lane.iter().for_each(|i| terms[*i] = y[*i] * (1.0 + (x[*i] - m).abs())),
             Op::LogSoftmax { .. } => {
                 let log = lane.iter().map(|i| (x[*i] - m).exp()).sum::<f64>().ln();
-                lane.iter().for_each(|i| terms[*i] = (x[*i] - m).abs() + log.abs() + 1.0);
+                for i in lane {
+                    terms[*i] = (x[*i] - m).abs() + log.abs() + 1.0;
+                }
             }
             Op::Logsumexp { .. } => terms[group] = m.abs() + (y[group] - m).abs() + 1.0,
             _ => {

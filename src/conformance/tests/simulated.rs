@@ -94,8 +94,26 @@ impl Engine for Simulated {
             let before = host.to_f64();
             let mut after = before.clone();
             fault(&seen, &mut after);
-            if before.iter().zip(&after).any(|(a, b)| a.to_bits() != b.to_bits()) {
-                let host = HostTensor::from_f64(host.dtype(), host.shape().to_vec(), &after).unwrap();
+            if before.iter().zip(&after).all(|(a, b)| a.to_bits() == b.to_bits()) {
+                return Ok(rounded);
+            }
+            let shape = host.shape().to_vec();
+            let delta: Vec<f64> = before.iter().zip(&after).map(|(a, b)| b - a).collect();
+            if delta.iter().all(|d| d.is_finite()) && host.dtype().is_float() {
+                // Added, so that the gradient survives.
+                let delta = HostTensor::from_f64(DType::F64, shape.clone(), &delta).unwrap();
+                let delta = self.inner.upload(&delta, Leaf::Constant)?;
+                let value = Value { shape, dtype: DType::F64 };
+                let add = Call {
+                    op: &Op::Add {},
+                    inputs: &[&value, &value],
+                    outputs: &[&value],
+                    node: call.node,
+                    path: "",
+                };
+                rounded.tensor = self.inner.apply(&add, &[&rounded.tensor, &delta])?.remove(0);
+            } else {
+                let host = HostTensor::from_f64(host.dtype(), shape, &after).unwrap();
                 rounded.tensor = self.inner.upload(&host, Leaf::Constant)?;
             }
             Ok(rounded)

@@ -9,7 +9,7 @@
 //! or, for sums, the larger of |v| and the root of the sum of the squares of the terms,
 //! scaled so that its norm is the larger of the two norms: a sum that cancels exactly still
 //! carries the error of its terms. Sums of equal terms have more than that (`sum`). Below the normal range of the format the storage error
-//! is absolute: half a subnormal step, uniform.
+//! is absolute: the value is rounded to a whole number of subnormal steps.
 //!
 //! Random numbers are hashes of value and place, so neither threads nor the order of
 //! execution change them.
@@ -221,9 +221,10 @@ impl Level {
         if v.abs() >= self.normal {
             return v + (self.accumulate * scale + self.store * v.abs()) * normal(bits);
         }
-        let uniform = (mix(bits) >> 11) as f64 / (1u64 << 53) as f64 - 0.5;
-        let step = if v == 0.0 && scale == 0.0 { 0.0 } else { self.underflow };
-        v + self.accumulate * scale * normal(bits) + step * uniform
+        // As it is stored. Not an independent draw: values far below a step are lost together,
+        // and a sum over them with all of them.
+        let computed = v + self.accumulate * scale * normal(bits);
+        (computed / self.underflow).round_ties_even() * self.underflow
     }
 }
 

@@ -3,6 +3,7 @@
 mod faults;
 #[cfg(feature = "torch")]
 mod libtorch;
+mod ops;
 mod outputs;
 mod requests;
 #[cfg(feature = "torch")]

@@ -146,14 +146,23 @@ pub(super) fn mse(x: Arguments<'_>, reduction: LossReduction, site: &Site<'_>) -
     pairs(x, reduction, site, |a, b| (a - b) * (a - b), |a, b| 2.0 * (a - b), |a, b| 2.0 * (b - a))
 }
 
-/// Quadratic below `beta`, linear above; the absolute difference for `beta` 0.
+/// |a − b|; at NaN its derivative is 0, as `ATen`'s `sgn`.
+pub(super) fn l1(x: Arguments<'_>, reduction: LossReduction, site: &Site<'_>) -> Result<Applied, Fault> {
+    pairs(x, reduction, site, |a, b| (a - b).abs(), |a, b| sign(a - b), |a, b| -sign(a - b))
+}
+
+/// Quadratic below `beta`, linear above; at NaN the derivative is NaN, for `beta` 0 too.
 pub(super) fn smooth_l1(
     x: Arguments<'_>,
     beta: f64,
     reduction: LossReduction,
     site: &Site<'_>,
 ) -> Result<Applied, Fault> {
-    let slope = move |d: f64| if d.abs() < beta { d / beta } else { sign(d) };
+    let slope = move |d: f64| match d {
+        d if d.is_nan() => d,
+        d if d.abs() < beta => d / beta,
+        d => sign(d),
+    };
     pairs(
         x,
         reduction,

@@ -79,7 +79,7 @@ pub(super) fn apply(op: &Op, inputs: &[Data], site: &Site<'_>) -> Result<Applied
         UpsampleNearest2d { .. } | UpsampleBilinear2d { .. } => upsample::upsample(op, x, site),
         CrossEntropy { .. } | NllLoss { .. } => loss::classification(op, x, site),
         MseLoss { reduction } => loss::mse(x, *reduction, site),
-        L1Loss { reduction } => loss::smooth_l1(x, 0.0, *reduction, site),
+        L1Loss { reduction } => loss::l1(x, *reduction, site),
         SmoothL1Loss { beta, reduction } => loss::smooth_l1(x, *beta, *reduction, site),
         BceWithLogits { reduction } => loss::bce_with_logits(x, *reduction, site),
         KlDiv { log_target, reduction } => loss::kl_div(x, *log_target, *reduction, site),

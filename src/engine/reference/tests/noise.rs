@@ -232,14 +232,16 @@ fn a_sum_that_cancels_keeps_the_error_of_its_terms() {
 }
 
 #[test]
-fn below_the_normal_range_the_error_is_half_a_subnormal_step() {
-    let program = single(Op::MulScalar { value: 1.0 }, &[&[1000]], DType::F16);
+fn below_the_normal_range_values_are_whole_numbers_of_subnormal_steps() {
+    let program = single(Op::MulScalar { value: 0.737 }, &[&[1000]], DType::F16);
     let step = 2f64.powi(-24);
-    let tiny: Vec<f64> = (1..=1000).map(|i| f64::from(i) * step).collect();
-    let x = HostTensor::from_f64(DType::F16, vec![1000], &tiny).unwrap();
+    let whole: Vec<f64> = (1..=1000).map(|i| f64::from(i) * step).collect();
+    let tiny: Vec<f64> = whole.iter().map(|v| v * 0.737).collect();
+    let x = HostTensor::from_f64(DType::F16, vec![1000], &whole).unwrap();
     let weight = host(&[1000], &vec![1.0; 1000]).cast(DType::F16);
     let found = pass(&noisy(0), &program, &[x, weight]).activations[0].1.to_f64();
     assert!(found.iter().zip(&tiny).all(|(f, v)| (f - v).abs() <= 0.51 * step));
+    assert!(found.iter().all(|f| (f / step).fract() == 0.0));
     let deviation = distance(&found, &tiny) / 1000f64.sqrt();
     assert!((deviation / (step / 12f64.sqrt()) - 1.0).abs() < 0.05, "{deviation:e}");
 }
