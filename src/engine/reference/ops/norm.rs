@@ -86,7 +86,9 @@ fn affine(
         found.insert(
             0,
             want.then(0, || {
-                let by_row = weight.as_ref().filter(|w| is_row(w, g.shape()));
+                // A group's rows are shorter than its sample: its weight may look like a row's
+                // where channels have one element.
+                let by_row = weight.as_ref().filter(|w| w.len() == n && is_row(w, g.shape()));
                 let g = if by_row.is_some() { g.clone() } else { weighted(g, weight.as_ref()) };
                 normal.gradient(&g, by_row, centred, want.terms)
             }),
