@@ -27,6 +27,7 @@ mod process;
 mod progress;
 mod quantities;
 mod record;
+pub mod replay;
 mod supervise;
 mod target;
 
