@@ -38,7 +38,7 @@ pub fn table(context: &Context<'_>, outcomes: &[Outcome]) -> Result<DifferenceTa
         findings.extend(rows);
     }
     let candidates: Vec<_> =
-        outcomes.iter().map(|o| o.target()).filter(|t| !t.is_reference()).map(Target::id).collect();
+        outcomes.iter().map(Outcome::target).filter(|t| !t.is_reference()).map(Target::id).collect();
     attribute(&mut findings, &candidates);
     let mut table = DifferenceTable {
         schema_version: TABLE_SCHEMA_VERSION,

@@ -51,7 +51,7 @@ pub fn run(args: &TraceArgs) -> Result<u8, Failure> {
     let how = Supervision { fresh: true, cache: None, ..Supervision::by_this_program().map_err(request)? };
     let mut line = Line::new(1);
     let outcomes = supervise(std::slice::from_ref(&plan), &prepared, &how, &mut |target, event| {
-        line.event(target, event)
+        line.event(target, event);
     });
     line.finish();
     match outcomes.map_err(request)?.first() {
@@ -73,7 +73,6 @@ pub fn run(args: &TraceArgs) -> Result<u8, Failure> {
     }
 }
 
-#[expect(clippy::print_stdout, reason = "the output of the subcommand")]
 fn show(args: &TraceArgs, recording: &Recording) -> Result<u8, Failure> {
     let manifest = recording.manifest();
     let events = recording.events().map_err(request)?;

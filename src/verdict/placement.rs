@@ -40,7 +40,7 @@ pub(super) fn rows(manifest: &Manifest, policy: &Policy) -> Vec<Finding> {
         if *count > 1 {
             name = format!("{name} ({count})");
         }
-        judge(target, name, fallback, placement, policy)
+        judge(target, &name, fallback, placement, policy)
     };
     placement.fallbacks.iter().map(&mut row).collect()
 }
@@ -55,7 +55,7 @@ fn name_of(fallback: &Fallback) -> String {
     format!("{PREFIX}{}/{place}{}", fallback.phase.name(), fallback.operator)
 }
 
-fn judge(target: &str, name: String, fallback: &Fallback, placement: &Placement, policy: &Policy) -> Finding {
+fn judge(target: &str, name: &str, fallback: &Fallback, placement: &Placement, policy: &Policy) -> Finding {
     let whole = fallback.kind == FallbackKind::DeviceNotAsked;
     let allowed = policy.allows(&fallback.operator).filter(|_| !whole);
     let (verdict, rule, line, reason) = match (allowed, policy.mode) {
@@ -79,7 +79,7 @@ fn judge(target: &str, name: String, fallback: &Fallback, placement: &Placement,
         ),
     };
     let mut finding =
-        Finding::about(target, &name, verdict, Some(Cause::Fallback), describe(fallback, placement));
+        Finding::about(target, name, verdict, Some(Cause::Fallback), describe(fallback, placement));
     if whole {
         finding.cause = Some(Cause::WrongDevice);
     }
@@ -169,7 +169,7 @@ mod tests {
     }
 
     fn judged(policy: &Policy, fallback: &Fallback) -> Finding {
-        judge("torch:mps:0@f32", name_of(fallback), fallback, &placement(vec![fallback.clone()]), policy)
+        judge("torch:mps:0@f32", &name_of(fallback), fallback, &placement(vec![fallback.clone()]), policy)
     }
 
     #[test]

@@ -16,6 +16,9 @@ use crate::engine::reference::gemm::{matrix, product_into};
 use crate::engine::reference::sum::{pairwise, unbroadcast};
 use crate::engine::reference::tensor::Floats;
 
+/// Fills a matrix from two others.
+type Product = dyn Fn(&ArrayView2<f64>, &ArrayView2<f64>, ArrayViewMut2<f64>) + Sync;
+
 /// What is stored between the two products, by number: probabilities in the forward pass,
 /// gradients of the scores in the backward one. Both are operands of a product, so that
 /// every kernel, fused or not, holds them in the dtype of the operator; in f16 the second
@@ -92,10 +95,7 @@ pub(super) fn attention(
             want.then(index, || {
                 let other = other.view();
                 let rows = if flip { s } else { l };
-                let of = |x: &Array3<f64>,
-                          product: &(
-                               dyn Fn(&ArrayView2<f64>, &ArrayView2<f64>, ArrayViewMut2<f64>) + Sync
-                           )| {
+                let of = |x: &Array3<f64>, product: &Product| {
                     per_batch(&batch_shape, rows, e, |i, mut out| {
                         let x = x.index_axis(Axis(0), i);
                         let x = if flip { x.reversed_axes() } else { x };

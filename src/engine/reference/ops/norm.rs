@@ -213,7 +213,9 @@ impl Rows {
     pub(super) fn terms(&self) -> Floats {
         let mut terms = slice(&contiguous(&self.values)).to_vec();
         for (row, (mean, _, scale)) in terms.chunks_mut(self.n).zip(&self.statistics) {
-            row.iter_mut().for_each(|v| *v = v.hypot(mean * scale));
+            for v in row {
+                *v = v.hypot(mean * scale);
+            }
         }
         from_vec(self.values.shape(), terms).into_shared()
     }

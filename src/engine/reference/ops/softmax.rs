@@ -40,7 +40,9 @@ pub(super) fn log_softmax(x: Arguments<'_>, dim: isize, site: &Site<'_>) -> Resu
         rows(input, dim, |row| {
             let (max, log) = shift_and_log(row);
             // The logarithm has the relative error of the sum as its absolute error.
-            row.iter_mut().for_each(|v| *v = (*v - max).hypot(log).hypot(1.0));
+            for v in row {
+                *v = (*v - max).hypot(log).hypot(1.0);
+            }
         })
     });
     Ok(Applied::by_result(Cotangent::of(y, terms), move |g, y, want| {
