@@ -1,6 +1,6 @@
 //! Which trials an operator goes through.
 //!
-//! The table of small cases ([`cases`](super::cases)) is crossed with everything that has
+//! The table of small cases (`cases`) is crossed with everything that has
 //! made a backend wrong before: each input and the incoming gradient transposed, sliced with
 //! an offset, broadcast with stride 0 and reversed; a tensor with another consumer, before
 //! and after; the same call again after a call at another shape; NaN, infinities and
