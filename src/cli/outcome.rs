@@ -81,16 +81,11 @@ fn rows(context: &Context<'_>, outcome: &Outcome, outcomes: &[Outcome]) -> Resul
                 format!("{} did not finish, so there is nothing to compare with", target.reference()),
             ),
         },
-        Outcome::Absent { reason, .. } => about(Verdict::Missing, Cause::Absent, reason.clone()),
-        Outcome::Failed { stage, reason, .. } => {
-            about(Verdict::Outside, Cause::Died, format!("failed in stage `{}`: {reason}", stage.name()))
+        Outcome::Absent { .. } => {
+            about(Verdict::Missing, Cause::Absent, outcome.complaint().unwrap_or_default())
         }
-        Outcome::Died { ended, stage, tail, .. } => {
-            let mut note = format!("its process {ended} in stage `{}`", stage.name());
-            if let Some(last) = tail.last() {
-                note = format!("{note}; last words: {last}");
-            }
-            about(Verdict::Outside, Cause::Died, note)
+        Outcome::Failed { .. } | Outcome::Died { .. } => {
+            about(Verdict::Outside, Cause::Died, outcome.complaint().unwrap_or_default())
         }
     })
 }

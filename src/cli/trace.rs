@@ -54,22 +54,12 @@ pub fn run(args: &TraceArgs) -> Result<u8, Failure> {
         line.event(target, event);
     });
     line.finish();
-    match outcomes.map_err(request)?.first() {
-        Some(Outcome::Recorded { recording, .. }) => show(args, recording),
-        Some(Outcome::Absent { reason, .. }) => {
-            Err(Failure::Incomplete(format!("{target} is absent: {reason}")))
-        }
-        Some(Outcome::Failed { stage, reason, .. }) => {
-            Err(Failure::Deviation(format!("{target} failed in stage `{}`: {reason}", stage.name())))
-        }
-        Some(Outcome::Died { ended, stage, tail, .. }) => {
-            let last = tail.last().map(|line| format!("; last words: {line}")).unwrap_or_default();
-            Err(Failure::Deviation(format!(
-                "{target}: its process ended ({ended}) in stage `{}`{last}",
-                stage.name()
-            )))
-        }
-        None => Err(Failure::Request("no target".to_owned())),
+    let outcomes = outcomes.map_err(request)?;
+    let outcome = outcomes.first().ok_or_else(|| Failure::Request("no target".to_owned()))?;
+    match (outcome, outcome.complaint().unwrap_or_default()) {
+        (Outcome::Recorded { recording, .. }, _) => show(args, recording),
+        (Outcome::Absent { .. }, why) => Err(Failure::Incomplete(format!("{target} is absent: {why}"))),
+        (_, why) => Err(Failure::Deviation(format!("{target}: {why}"))),
     }
 }
 

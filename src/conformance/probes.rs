@@ -24,15 +24,7 @@ use crate::tensor::HostTensor;
 pub const fn is_exact_on_integers(op: &Op) -> bool {
     use Op::*;
     match op {
-        Mm {}
-        | Bmm {}
-        | Matmul {}
-        | Linear {}
-        | Conv1d { .. }
-        | Conv2d { .. }
-        | ConvTranspose1d { .. }
-        | ConvTranspose2d { .. }
-        | Sum { .. }
+        Sum { .. }
         | Cumsum { .. }
         | Add {}
         | Sub {}
@@ -57,7 +49,7 @@ pub const fn is_exact_on_integers(op: &Op) -> bool {
         | RepeatInterleave { .. }
         | UpsampleNearest2d { .. } => true,
         Addmm { beta, alpha } | Baddbmm { beta, alpha } => *beta == 1.0 && *alpha == 1.0,
-        _ => false,
+        _ => matches!(op.role(), Role::Matmul | Role::Conv),
     }
 }
 

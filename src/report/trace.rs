@@ -150,20 +150,15 @@ fn row(out: &mut String, fallback: &Fallback, steps: usize) -> std::fmt::Result 
     writeln!(out, "  {} ({})", fallback.operator, fallback.kind.name())?;
     let place = if fallback.path.is_empty() { "outside a module" } else { &fallback.path };
     writeln!(out, "      {} of {place}", fallback.phase.name())?;
-    let tensors: Vec<String> = fallback
-        .shapes
-        .iter()
-        .zip(&fallback.dtypes)
-        .map(|(shape, dtype)| format!("{dtype} {shape:?}"))
-        .collect();
-    if !tensors.is_empty() {
-        writeln!(out, "      arguments {}", tensors.join(", "))?;
+    let arguments = fallback.arguments();
+    if !arguments.is_empty() {
+        writeln!(out, "      arguments {arguments}")?;
     }
     let mut text = String::new();
     let calls = fallback.calls_per_pass();
     write!(text, "{calls} {} a pass", plural(u64::from(calls), "call"))?;
     if steps > 1 {
-        let hit = fallback.calls.iter().filter(|calls| **calls > 0).count();
+        let hit = fallback.steps_hit();
         write!(text, ", in {hit} of {steps} passes")?;
     }
     write!(

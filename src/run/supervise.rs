@@ -101,6 +101,20 @@ impl Outcome {
         }
     }
 
+    /// Why there is no recording, in words; `None` if there is one.
+    #[must_use]
+    pub fn complaint(&self) -> Option<String> {
+        Some(match self {
+            Self::Recorded { .. } => return None,
+            Self::Absent { reason, .. } => reason.clone(),
+            Self::Failed { stage, reason, .. } => format!("failed in stage `{}`: {reason}", stage.name()),
+            Self::Died { ended, stage, tail, .. } => {
+                let last = tail.last().map(|line| format!("; last words: {line}")).unwrap_or_default();
+                format!("its process {ended} in stage `{}`{last}", stage.name())
+            }
+        })
+    }
+
     /// The recording, if there is one.
     #[must_use]
     pub fn recording(&self) -> Option<&Recording> {

@@ -74,6 +74,19 @@ impl Fallback {
         self.calls.iter().all(|calls| *calls > 0)
     }
 
+    /// Number of steps in which it happened.
+    #[must_use]
+    pub fn steps_hit(&self) -> usize {
+        self.calls.iter().filter(|calls| **calls > 0).count()
+    }
+
+    /// Its tensor arguments in words, `f32 [2, 4], i64 [3]`; empty where it has none.
+    #[must_use]
+    pub fn arguments(&self) -> String {
+        let tensors = self.shapes.iter().zip(&self.dtypes).map(|(shape, dtype)| format!("{dtype} {shape:?}"));
+        tensors.collect::<Vec<_>>().join(", ")
+    }
+
     /// Most calls in one step.
     #[must_use]
     pub fn calls_per_pass(&self) -> u32 {

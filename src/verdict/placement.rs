@@ -58,25 +58,15 @@ fn name_of(fallback: &Fallback) -> String {
 fn judge(target: &str, name: &str, fallback: &Fallback, placement: &Placement, policy: &Policy) -> Finding {
     let whole = fallback.kind == FallbackKind::DeviceNotAsked;
     let allowed = policy.allows(&fallback.operator).filter(|_| !whole);
-    let (verdict, rule, line, reason) = match (allowed, policy.mode) {
-        _ if whole && placement.device_unused() => (
-            Verdict::Invalid,
-            "placement",
-            String::new(),
-            "the device that was asked for did nothing".to_owned(),
-        ),
-        (Some(entry), _) => {
-            (Verdict::Allowed, "placement.allow", entry.place.to_string(), entry.reason.clone())
+    let (verdict, reason) = match (allowed, policy.mode) {
+        _ if whole && placement.device_unused() => {
+            (Verdict::Invalid, "the device that was asked for did nothing")
         }
-        (None, PlacementMode::Report) if !whole => {
-            (Verdict::Allowed, "placement", String::new(), "placement is reported, not judged".to_owned())
+        (Some(entry), _) => (Verdict::Allowed, entry.reason.as_str()),
+        (None, PlacementMode::Report) if !whole => (Verdict::Allowed, "placement is reported, not judged"),
+        (None, _) => {
+            (Verdict::Outside, "work that leaves the device is a deviation although every value agrees")
         }
-        (None, _) => (
-            Verdict::Outside,
-            "placement",
-            String::new(),
-            "work that leaves the device is a deviation although every value agrees".to_owned(),
-        ),
     };
     let mut finding =
         Finding::about(target, name, verdict, Some(Cause::Fallback), describe(fallback, placement));
@@ -87,15 +77,15 @@ fn judge(target: &str, name: &str, fallback: &Fallback, placement: &Placement, p
         finding.shape.clone_from(shape);
     }
     finding.notes.push(format!("{reason} (placement = \"{}\")", policy.mode.name()));
-    if !line.is_empty() {
+    if let Some(entry) = allowed {
         finding.band = Some(AppliedBand {
             pass: 0.0,
             fail: 0.0,
             unit: "calls".to_owned(),
             slack_ulp: None,
-            rule: rule.to_owned(),
-            line,
-            reason,
+            rule: "placement.allow".to_owned(),
+            line: entry.place.to_string(),
+            reason: entry.reason.clone(),
         });
         finding.deviation = Some(f64::from(fallback.calls_per_pass()));
     }
@@ -108,19 +98,14 @@ fn describe(fallback: &Fallback, placement: &Placement) -> String {
     if !fallback.reason.is_empty() {
         text = format!("{text}: {}", fallback.reason);
     }
-    let shapes: Vec<String> = fallback
-        .shapes
-        .iter()
-        .zip(&fallback.dtypes)
-        .map(|(shape, dtype)| format!("{dtype} {shape:?}"))
-        .collect();
-    if !shapes.is_empty() {
-        text = format!("{text}; arguments {}", shapes.join(", "));
+    let arguments = fallback.arguments();
+    if !arguments.is_empty() {
+        text = format!("{text}; arguments {arguments}");
     }
     let calls = fallback.calls_per_pass();
     text = format!("{text}; {calls} {} a pass", if calls == 1 { "call" } else { "calls" });
     if placement.steps > 1 {
-        let hit = fallback.calls.iter().filter(|calls| **calls > 0).count();
+        let hit = fallback.steps_hit();
         let steps = if fallback.in_each_step() {
             format!("in each of {} steps", placement.steps)
         } else {

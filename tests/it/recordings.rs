@@ -38,9 +38,9 @@ fn reference(recording: &Recording, out: &Path) -> Recording {
     execute(&plan, "reference", &|_, _| {}).unwrap()
 }
 
-fn judged(recording: &Recording, reference: &Recording) -> Vec<Finding> {
+/// Judged as a result of `precision`.
+fn judged(recording: &Recording, reference: &Recording, precision: Precision) -> Vec<Finding> {
     let policy = Policy::builtin().unwrap();
-    let precision: Precision = recording.manifest().target.precision.parse().unwrap();
     let rules = PolicyRules { policy: &policy, precision, quantities: reference.quantities().len() };
     assemble(Sides { candidate: recording, reference }, &rules).unwrap()
 }
@@ -60,7 +60,8 @@ fn what_a_real_card_recorded_is_within_the_bands_of_this_builds_reference() {
         assert!(manifest.target.device.starts_with("cuda:") && !manifest.engine.emulated);
         let device = manifest.device.as_ref().unwrap();
         assert!(device.verified() && device.kernels.as_ref().unwrap().kernels > 100);
-        let findings = judged(&recording, &reference);
+        let precision = manifest.target.precision.parse().unwrap();
+        let findings = judged(&recording, &reference, precision);
         let counts = Counts::of(&findings);
         let red: Vec<_> = findings
             .iter()
@@ -80,10 +81,7 @@ fn a_recording_of_another_precision_is_outside_the_bands() {
     let out = tempfile::tempdir().unwrap();
     let (honest, tf32) = (Recording::open(&honest).unwrap(), Recording::open(&tf32).unwrap());
     let reference = reference(&honest, out.path());
-    let policy = Policy::builtin().unwrap();
-    let rules =
-        PolicyRules { policy: &policy, precision: Precision::F32, quantities: reference.quantities().len() };
-    let findings = assemble(Sides { candidate: &tf32, reference: &reference }, &rules).unwrap();
+    let findings = judged(&tf32, &reference, Precision::F32);
     let outside = findings.iter().filter(|f| f.verdict == Verdict::Outside).count();
     assert!(outside > 50, "{outside} of {}", findings.len());
 }

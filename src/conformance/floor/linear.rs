@@ -15,15 +15,7 @@ use crate::program::Op;
 fn squared(op: &Op) -> Option<Op> {
     use Op::*;
     Some(match op {
-        Mm {}
-        | Bmm {}
-        | Matmul {}
-        | Linear {}
-        | Conv1d { .. }
-        | Conv2d { .. }
-        | ConvTranspose1d { .. }
-        | ConvTranspose2d { .. }
-        | Sum { .. }
+        Sum { .. }
         | Mean { .. }
         | Cumsum { .. }
         | ScatterAdd { .. }
@@ -38,6 +30,7 @@ fn squared(op: &Op) -> Option<Op> {
         | Dropout { .. } => op.clone(),
         Addmm { beta, alpha } => Addmm { beta: beta * beta, alpha: alpha * alpha },
         Baddbmm { beta, alpha } => Baddbmm { beta: beta * beta, alpha: alpha * alpha },
+        product if matches!(product.role(), Role::Matmul | Role::Conv) => product.clone(),
         _ => return None,
     })
 }

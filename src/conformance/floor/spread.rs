@@ -3,7 +3,7 @@
 use super::evaluate::Levels;
 use super::{attention, linear, loss, norm, pointwise, softmax};
 use crate::engine::EngineError;
-use crate::numerics::DType;
+use crate::numerics::{DType, Role};
 use crate::program::{Op, Value};
 use crate::tensor::HostTensor;
 
@@ -95,15 +95,9 @@ pub(super) fn forward(site: &Site<'_>, index: usize) -> Result<Spread, EngineErr
     use Op::*;
     Ok(match site.op {
         Softmax { .. } | LogSoftmax { .. } | Logsumexp { .. } | Var { .. } => softmax::forward(site),
-        LayerNorm { .. } | RmsNorm { .. } | GroupNorm { .. } | BatchNorm { .. } => norm::forward(site, index),
+        op if op.role() == Role::Normalisation => norm::forward(site, index),
         ScaledDotProductAttention { is_causal, scale } => attention::forward(site, *is_causal, *scale),
-        CrossEntropy { .. }
-        | NllLoss { .. }
-        | MseLoss { .. }
-        | L1Loss { .. }
-        | SmoothL1Loss { .. }
-        | BceWithLogits { .. }
-        | KlDiv { .. } => loss::forward(site),
+        op if op.role() == Role::Loss => loss::forward(site),
         Gelu { .. } => pointwise::forward(site),
         _ => linear::forward(site)?,
     })
@@ -119,19 +113,11 @@ pub(super) fn backward(
     use Op::*;
     Ok(match site.op {
         Softmax { .. } | LogSoftmax { .. } | Logsumexp { .. } | Var { .. } => softmax::backward(site),
-        LayerNorm { .. } | RmsNorm { .. } | GroupNorm { .. } | BatchNorm { .. } => {
-            norm::backward(site, index, levels)
-        }
+        op if op.role() == Role::Normalisation => norm::backward(site, index, levels),
         ScaledDotProductAttention { is_causal, scale } => {
             attention::backward(site, index, *is_causal, *scale)
         }
-        CrossEntropy { .. }
-        | NllLoss { .. }
-        | MseLoss { .. }
-        | L1Loss { .. }
-        | SmoothL1Loss { .. }
-        | BceWithLogits { .. }
-        | KlDiv { .. } => loss::backward(site, index),
+        op if op.role() == Role::Loss => loss::backward(site, index),
         Relu {}
         | Gelu { .. }
         | Silu {}
